@@ -132,7 +132,6 @@ func readAnswer(t *testing.T, out any) {
 type PageOptions struct {
 	Width, Height int // 0 = 1280 by 800
 	NoJavaScript  bool
-	Headers       map[string]string // on every request
 }
 
 // Page is a page of its own: it shares nothing with others.
@@ -153,12 +152,7 @@ func (b *Browser) Open(name string, o PageOptions) *Page {
 	b.t.Helper()
 	p := &Page{b, b.t.Name() + "/" + name}
 	b.pages = append(b.pages, p.name)
-	headers := o.Headers
-	if headers == nil {
-		headers = map[string]string{}
-	}
-	p.do(nil, "open", "js", !o.NoJavaScript, "headers", headers,
-		"width", cmp.Or(o.Width, 1280), "height", cmp.Or(o.Height, 800))
+	p.do(nil, "open", "js", !o.NoJavaScript, "width", cmp.Or(o.Width, 1280), "height", cmp.Or(o.Height, 800))
 	return p
 }
 
@@ -190,12 +184,6 @@ func (p *Page) Goto(url string) (status int) {
 	return got.Status
 }
 
-// Elsewhere opens a page of somebody else's: HTML that the browser takes for what is at url.
-func (p *Page) Elsewhere(url, html string) {
-	p.b.t.Helper()
-	p.do(nil, "content", "url", url, "html", html)
-}
-
 // Eval evaluates JavaScript in the page, which works where the page's own does not, and reads what it gives into out,
 // if that is not nil.
 func (p *Page) Eval(code string, out any) { p.b.t.Helper(); p.do(out, "evaluate", "code", code) }
@@ -223,13 +211,6 @@ func (p *Page) Where() (url string) {
 	p.b.t.Helper()
 	p.do(&url, "where")
 	return url
-}
-
-// Frames are the texts of the page and of what it frames.
-func (p *Page) Frames() (texts []string) {
-	p.b.t.Helper()
-	p.do(&texts, "frames")
-	return texts
 }
 
 // Log is what the page did so far.

@@ -67,36 +67,24 @@ func TestB1TheToolsOwnSentence(t *testing.T) {
 	require.Equal(t, `pay(amount: 1, to: "bob")`, sentence(w.do("GET", w.newLink(a, "user:bob"), nil).body), "the sentence was about other arguments")
 }
 
-// What is masked stays as it is where somebody edits the rest (B4).
-func TestB4EditsKeepWhatIsMasked(t *testing.T) {
-	w := newHarness(t, asks(`{"amount": 5, "to": "AKIAIOSFODNN7EXAMPLE"}`))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
-	page := w.do("GET", at, nil).body
-	require.NotContains(t, page, "AKIAIOSFODNN7EXAMPLE")
-	require.Contains(t, page, "secrets are masked")
-	found := regexp.MustCompile(`(?s)<textarea id="args"[^>]*>(.*?)</textarea>`).FindStringSubmatch(page)
-	require.NotNil(t, found)
-	args := html.UnescapeString(found[1])
-	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", strings.Replace(args, "5", "3", 1)).status)
-	require.Equal(t, run.RunDone, w.finish())
-	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
-}
-
-// What cannot be seen, or turns the direction of a text, is escaped where arguments are edited, too (B3), and stays.
-func TestB3EditsShowWhatCannotBeSeen(t *testing.T) {
-	w := newHarness(t, asks("{\"amount\": 5, \"to\": \"ben\u202e\u200b\"}"))
-	at := w.newLink(w.pendingRequest(), "user:ana")
-	page := w.do("GET", at, nil).body
-	require.NotContains(t, page, "\u202e")
-	require.NotContains(t, page, "\u200b")
-	require.Contains(t, page, `ben\u202e\u200b`)
-	found := regexp.MustCompile(`(?s)<textarea id="args"[^>]*>(.*?)</textarea>`).FindStringSubmatch(page)
-	require.NotNil(t, found)
-	args := strings.Replace(html.UnescapeString(found[1]), "5", "3", 1)
-	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", args).status)
-	require.Equal(t, run.RunDone, w.finish())
-	require.Equal(t, payment{3, "ben\u202e\u200b"}, <-w.paid)
+// What is masked (B4), cannot be seen or turns the direction of a text (B3) stays as it is where somebody edits the rest, and
+// is not on the page.
+func TestB3B4EditsKeepWhatIsNotShown(t *testing.T) {
+	for hidden, shows := range map[string]string{
+		"AKIAIOSFODNN7EXAMPLE": "secrets are masked", "ben\u202e\u200b": `ben\u202e\u200b`,
+	} {
+		w := newHarness(t, asks(`{"amount": 5, "to": "`+hidden+`"}`))
+		at := w.newLink(w.pendingRequest(), "user:ana")
+		page := w.do("GET", at, nil).body
+		require.NotContains(t, page, strings.TrimPrefix(hidden, "ben"))
+		require.Contains(t, page, shows)
+		found := regexp.MustCompile(`(?s)<textarea id="args"[^>]*>(.*?)</textarea>`).FindStringSubmatch(page)
+		require.NotNil(t, found)
+		args := strings.Replace(html.UnescapeString(found[1]), "5", "3", 1)
+		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", args).status)
+		require.Equal(t, run.RunDone, w.finish())
+		require.Equal(t, payment{3, hidden}, <-w.paid)
+	}
 }
 
 // Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever
@@ -167,7 +155,8 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	}
 }
 
-// Every string of the corpus, in a real browser: what is read is what package show makes of it, and nothing is done.
+// Every string of the corpus, in a real browser, wherever a page shows texts: what is read is what package show makes
+// of it, and it does nothing but stand there. No dialog, no request, no element of its own, and long words wrap (B5).
 func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := standins.StartBrowser(t)
 	p := b.Open("corpus", standins.PageOptions{Width: 360, Height: 740})
@@ -176,41 +165,57 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 		var texts []string
 		w.pages.ChangeShown(func(_ approval.Approval, d *show.Document) { texts = append(texts, showAlso(d, batch)...) })
 		require.Equal(t, http.StatusOK, p.Goto(at))
-		var dom []string
-		p.Eval(`[...document.querySelectorAll(".args dd")].map((e) => e.textContent)`, &dom)
-		if len(dom) == 0 { // so many odd characters that all of the arguments are one text
-			var plain string
-			p.Eval(`document.querySelector(".plain").textContent`, &plain)
-			for _, c := range batch {
-				require.Contains(t, plain, show.Quoted(c.Text).String())
-			}
-			w.server.Close()
-			continue
+		var dom struct {
+			Values, Elements []string
+			Plain            string
+			Overflows        int
 		}
-		require.Equal(t, texts, dom[len(dom)-len(texts):], "batch %d", i)
-		for _, shown := range dom {
+		p.Eval(`(() => ({
+			values: [...document.querySelectorAll(".args dd")].map((e) => e.textContent),
+			plain: document.querySelector(".plain")?.textContent,
+			elements: [...new Set([...document.querySelectorAll("*")].map((e) => e.localName))],
+			overflows: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+		}))()`, &dom)
+		if len(dom.Values) == 0 { // so many odd characters that all of the arguments are one text
+			for _, c := range batch {
+				require.Contains(t, dom.Plain, show.Quoted(c.Text).String())
+			}
+		} else {
+			require.Equal(t, texts, dom.Values[len(dom.Values)-len(texts):], "batch %d", i)
+		}
+		for _, shown := range dom.Values {
 			require.NoError(t, badinput.CheckHarmless(strings.ReplaceAll(shown, "\u00a0", " ")), "%q", shown)
 		}
+		for _, never := range []string{"script", "img", "svg", "iframe", "link", "base", "object"} {
+			require.NotContains(t, dom.Elements, never)
+		}
+		require.LessOrEqual(t, dom.Overflows, 0)
 		l := p.Log()
 		require.Empty(t, l.Dialogs)
+		require.Empty(t, l.Console)
 		require.Equal(t, "GET "+at, l.Requests[len(l.Requests)-1])
 		require.Len(t, l.Requests, i+1, "nothing else is asked of anybody")
 		w.server.Close()
 	}
 }
 
-// showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is
-// isolated by the element, not by letters.
+// showAlso shows the strings as arguments and elsewhere besides, and says what of the arguments is to be read: what
+// stands in <bdi> is isolated by the element, not by letters.
 func showAlso(d *show.Document, batch []badinput.Hostile) (texts []string) {
-	args := rowsOf(d, show.Arguments)
+	args, about, history := rowsOf(d, show.Arguments), rowsOf(d, show.About), rowsOf(d, show.History)
+	says := &(*rowsOf(d, show.Says))[0]
 	for _, c := range batch {
-		text := show.Quoted(c.Text)
+		text, foreign := show.Quoted(c.Text), show.Foreign(c.Text)
 		var read strings.Builder
 		for _, s := range text {
 			read.WriteString(s.Text)
 		}
 		texts = append(texts, read.String())
 		*args = append(*args, show.Row{Label: show.Bare("text"), Value: text, Kind: "string"})
+		*about = append(*about, show.Row{Name: c.Text, Label: foreign, Value: foreign})
+		*history = append(*history, show.Row{Label: foreign, Value: foreign})
+		says.Value, d.Sentence = append(says.Value, foreign...), append(d.Sentence, foreign...)
+		d.Title = append(d.Title, foreign...)
 	}
 	return texts
 }

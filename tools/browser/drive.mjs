@@ -13,9 +13,9 @@ const pages = new Map(); // by name: {context, page, log, navigating}
 
 const operations = {
   // A page of its own context: nothing is shared with another.
-  async open({ page: name, width = 1280, height = 800, js = true, dark = false, headers = {} }) {
+  async open({ page: name, width = 1280, height = 800, js = true, dark = false }) {
     const context = await browser.newContext({
-      viewport: { width, height }, javaScriptEnabled: js, colorScheme: dark ? "dark" : "light", extraHTTPHeaders: headers, reducedMotion: "reduce",
+      viewport: { width, height }, javaScriptEnabled: js, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce",
     });
     const page = await context.newPage();
     const log = { requests: [], dialogs: [], console: [] };
@@ -32,11 +32,6 @@ const operations = {
   async goto({ page, url }) {
     const r = await pages.get(page).page.goto(url, { waitUntil: "load", timeout: 120000 });
     return { status: r.status(), url: pages.get(page).page.url() };
-  },
-  async content({ page, html, url }) { // a page of somebody else's, at an address of the test's
-    const p = pages.get(page);
-    await p.context.route(url, (route) => route.fulfill({ contentType: "text/html", body: html }));
-    await p.page.goto(url, { waitUntil: "load", timeout: 120000 });
   },
   async evaluate({ page, code }) {
     const p = pages.get(page).page;
@@ -64,7 +59,6 @@ const operations = {
     }
     await p.waitForLoadState("load", { timeout: 120000 });
   },
-  async frames({ page }) { return Promise.all(pages.get(page).page.frames().map((f) => f.evaluate("document.documentElement.textContent").catch(() => ""))); },
   async where({ page }) { return pages.get(page).page.url(); },
   async log({ page }) { return pages.get(page).log; },
   async shot({ page, path }) {
