@@ -9,6 +9,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -77,6 +79,11 @@ func TestGrantsAreListed(t *testing.T) {
 	require.NotEmpty(t, g.Digest)
 	require.Equal(t, http.StatusBadRequest, b.do("GET /v1/grants?cursor=%2F%2F", "").status)
 
+	bad := must(b.table.Query(t.Context(), store.Range{PK: "T#" + local.Tenant + "#GRANT#payer"})).Items[0]
+	bad.Body = bad.Body[1:]
+	b.put(bad)
+	damaged := problemIn(t, b.do("GET /v1/grants", ""), http.StatusInternalServerError, api.Damaged)
+	require.Contains(t, damaged.Detail, bad.PK)
 	b.ofTenant("globex") // where nothing is granted
 	require.Equal(t, []string{}, b.grants(""))
 	require.Equal(t, []string{}, b.grants("payer"))
