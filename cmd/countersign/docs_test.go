@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,11 +152,11 @@ func shellLine(s string) (text, comment string, ends bool) {
 
 // reader is somebody who types what a document says.
 type reader struct {
-	t      *testing.T
-	port   string
-	keys   io.Writer
-	screen *bufio.Reader
-	shell  *exec.Cmd
+	t       *testing.T
+	address string // of dev
+	keys    io.Writer
+	screen  *bufio.Reader
+	shell   *exec.Cmd
 
 	seen    strings.Builder // all that was printed
 	decided []string        // approvals
@@ -168,12 +168,16 @@ func newReader(t *testing.T) *reader {
 	t.Helper()
 	dir := t.TempDir()
 	// One scenario stands for all: other tests run them.
-	for _, name := range []string{"agents", "Makefile", "scenarios/approve.txtar"} {
-		copyTo(t, filepath.Join(dir, name), filepath.Join(repository, name))
-	}
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
-	require.NoError(t, os.Symlink(countersign(t), filepath.Join(dir, "bin", "countersign")))
-	r := &reader{t: t, port: freePort(t), shell: exec.Command("sh")}
+	const clone = `mkdir bin scenarios && cp -R "$1/agents" "$1/Makefile" . && cp "$1/scenarios/approve.txtar" scenarios &&
+		ln -s "$2" bin/countersign`
+	checkout, err := filepath.Abs(repository)
+	require.NoError(t, err)
+	c := exec.Command("sh", "-c", clone, "sh", checkout, countersign(t))
+	c.Dir = dir
+	require.NoError(t, c.Run())
+	free := httptest.NewServer(nil) // its address is all that is wanted
+	free.Close()
+	r := &reader{t: t, address: strings.TrimPrefix(free.URL, "http://"), shell: exec.Command("sh")}
 	r.shell.Dir = dir
 	r.shell.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "GO=true",
@@ -192,36 +196,12 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-func copyTo(t *testing.T, to, from string) {
-	t.Helper()
-	info, err := os.Stat(from)
-	require.NoError(t, err)
-	if info.IsDir() {
-		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
-		return
-	}
-	data, err := os.ReadFile(from)
-	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
-	require.NoError(t, os.WriteFile(to, data, info.Mode()))
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }() // its port is all that is wanted
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
-}
-
 func (r *reader) types(c typedCommand) {
 	r.t.Helper()
 	text := r.filled(c)
-	text = strings.ReplaceAll(text, "127.0.0.1:8420", "127.0.0.1:"+r.port)
+	text = strings.ReplaceAll(text, "127.0.0.1:8420", r.address)
 	if text == "countersign dev" {
-		text += " --addr 127.0.0.1:" + r.port
+		text += " --addr " + r.address
 	}
 	if strings.Contains(c.comment, "until Ctrl-C") {
 		r.typesBeside(text)

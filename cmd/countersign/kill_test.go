@@ -14,22 +14,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command itself, killed with SIGKILL at eight random moments (with COUNTERSIGN_KILLS, fifty) of `run --yes` and then taken up by `resume` and `approve`, as a
-// person would: the run completes, every file is there once and under its new name.
+// The command itself, killed with SIGKILL at three random moments (with COUNTERSIGN_KILLS, fifty) of `run --yes` and then
+// taken up by `resume` and `approve`, as a person would: the run completes, every file is there once and under its new
+// name. TestKilledInAnyStory of internal/local kills the engine at chosen points.
 func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
-	bin := countersign(t)
-	agent := agentFolder(t)
-	whole := timed(t, func() {
-		c := folder(t, bin, agent)
-		require.Zero(t, c.exit(c.run()))
-		c.done()
-	})
-	kills := 8
+	agent := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(agent, "agent.yaml"), []byte(tidy), 0o600))
+	began := time.Now()
+	c := folder(t, agent)
+	require.Zero(t, c.exit(c.run()))
+	c.done()
+	whole, kills := time.Since(began), 3
 	if os.Getenv("COUNTERSIGN_KILLS") != "" {
 		kills = 50
 	}
 	for range kills {
-		c := folder(t, bin, agent)
+		c := folder(t, agent)
 		cmd := c.run()
 		require.NoError(t, cmd.Start())
 		timer := time.AfterFunc(time.Duration(rand.Int64N(int64(whole))), func() { _ = cmd.Process.Kill() })
@@ -38,13 +38,6 @@ func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
 		c.carryOn()
 		c.done()
 	}
-}
-
-func timed(t *testing.T, f func()) time.Duration {
-	t.Helper()
-	began := time.Now()
-	f()
-	return time.Since(began)
 }
 
 const tidy = `
@@ -59,30 +52,24 @@ tools:
 limits: {interactions: 60}
 `
 
-func agentFolder(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(tidy), 0o600))
-	return dir
-}
-
 // person is somebody at a terminal, with one store and one folder of notes.
 type person struct {
-	t                     *testing.T
-	bin, agent, home, dir string
+	t                *testing.T
+	agent, home, dir string
 }
 
-func folder(t *testing.T, bin, agent string) *person {
+func folder(t *testing.T, agent string) *person {
 	t.Helper()
-	p := &person{t: t, bin: bin, agent: agent, home: filepath.Join(t.TempDir(), "home"), dir: t.TempDir()}
-	for name, text := range map[string]string{"a.txt": "Team meeting\nTuesday", "b.txt": "Shopping list\nmilk", "c.txt": "Flight booked\nLisbon"} {
+	p := &person{t: t, agent: agent, home: filepath.Join(t.TempDir(), "home"), dir: t.TempDir()}
+	notes := map[string]string{"a.txt": "Team meeting\nTuesday", "b.txt": "Shopping list\nmilk", "c.txt": "Flight booked\nLisbon"}
+	for name, text := range notes {
 		require.NoError(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600))
 	}
 	return p
 }
 
 func (p *person) command(args ...string) *exec.Cmd {
-	return exec.Command(p.bin, append([]string{"--home", p.home}, args...)...)
+	return exec.Command(countersign(p.t), append([]string{"--home", p.home}, args...)...)
 }
 
 func (p *person) run() *exec.Cmd {

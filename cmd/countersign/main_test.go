@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,4 +21,24 @@ func countersign(t *testing.T) string {
 	path, err := exec.LookPath("countersign")
 	require.NoError(t, err)
 	return path
+}
+
+// TestDemo plays testdata/demo.txtar with a PATH that has the programs that the demo's script names, and no other.
+func TestDemo(t *testing.T) {
+	demo, err := filepath.Abs("../../agents/screenshots/demo.sh")
+	require.NoError(t, err)
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: func(e *testscript.Env) error {
+		path := e.Getenv("WORK") + "/path"
+		require.NoError(t, os.Mkdir(path, 0o700))
+		for _, name := range []string{"sh", "dirname", "rm", "mkdir", "cp", "ls"} {
+			program, err := exec.LookPath(name)
+			require.NoError(t, err)
+			require.NoError(t, os.Symlink(program, filepath.Join(path, name)))
+		}
+		e.Setenv("PATH", path)
+		e.Setenv("LC_ALL", "C")
+		e.Setenv("COUNTERSIGN", countersign(t))
+		e.Setenv("DEMO", demo)
+		return nil
+	}})
 }
