@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -34,29 +33,6 @@ func registered() Options {
 }
 
 const minimal = "name: a\nsystem: s\nmodel: {provider: openai, id: m}\n"
-
-func TestParseMinimal(t *testing.T) {
-	d, err := Parse("agent.yaml", []byte(minimal), Options{})
-	require.NoError(t, err)
-	want, err := agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
-	want.Name, want.System, want.Model.Provider, want.Model.ID = "a", "s", "openai", "m"
-	require.Equal(t, want, d)
-}
-
-func TestParseModelOfBedrock(t *testing.T) {
-	for in, want := range map[string]agent.ModelSpec{
-		"cache: 5m":    {Cache: agent.CacheFiveMinutes},
-		`cache: "1h"`:  {Cache: agent.CacheOneHour},
-		`cache: "off"`: {Cache: agent.CacheOff},
-		"options: {thinking: {type: enabled, budget_tokens: 2048}, rate: 1.10}": {Options: json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":2048},"rate":1.10}`)},
-	} {
-		d, err := Parse("agent.yaml", []byte("name: a\nsystem: s\nmodel: {provider: bedrock, id: m, "+in+"}\n"), Options{})
-		require.NoError(t, err, in)
-		want.Provider, want.ID, want.Retry = "bedrock", "m", d.Model.Retry
-		require.Equal(t, want, d.Model, in)
-	}
-}
 
 func TestParseEverything(t *testing.T) {
 	data, err := os.ReadFile("testdata/full.yaml")
@@ -106,19 +82,6 @@ func TestParseEverything(t *testing.T) {
 	}, d)
 }
 
-func TestParseBuilder(t *testing.T) {
-	const file = "name: a\nmodel: {provider: openai, id: m}\nbuilder: desk.context\ncutText: notice\n"
-	d, err := Parse("agent.yaml", []byte(file), Options{Hooks: hook.Set{Builders: map[string]hook.Builder{"desk.context": nil}}})
-	require.NoError(t, err)
-	require.Equal(t, "desk.context", d.Builder)
-	require.Equal(t, agent.CutTextNotice, d.CutText)
-	require.Empty(t, d.System)
-	_, err = Parse("agent.yaml", []byte(file), Options{Hooks: hook.Set{Builders: map[string]hook.Builder{"desk.other": nil, "x": nil}}})
-	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: desk.other, x`)
-	_, err = Parse("agent.yaml", []byte(file), Options{})
-	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: there is none`)
-}
-
 func TestParseSchemaKeepsDigitsAndOrder(t *testing.T) {
 	d, err := Parse("agent.yaml", []byte(minimal+`tools:
   - name: pay
@@ -147,12 +110,6 @@ func TestModelOptional(t *testing.T) {
 	}
 	_, err := Parse("agent.yaml", []byte("name: a\nsystem: s\nmodel: {retry: {attempts: 0}}\n"), Options{ModelOptional: true})
 	require.EqualError(t, err, "agent.yaml:3: model.retry.attempts: got 0, want more than zero")
-}
-
-func TestUnknownToolsOfAScenario(t *testing.T) {
-	d, err := Parse("agent.yaml", []byte(minimal+"tools: [{name: x.y}]\n"), Options{AllowUnknownTools: true})
-	require.NoError(t, err)
-	require.Equal(t, []agent.ToolSpec{{Name: "x.y", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}}, d.Tools)
 }
 
 func TestParseIgnoresMarksAndLineEnds(t *testing.T) {

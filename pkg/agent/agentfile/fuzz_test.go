@@ -27,17 +27,6 @@ func FuzzParseMapping(f *testing.F) {
 	})
 }
 
-// FuzzParseTools: a list of tools is read, or every error is told with its line.
-func FuzzParseTools(f *testing.F) {
-	f.Add("- {name: a, results: [{text: x}]}\n")
-	f.Add("- name: a\n  schema: {type: [object]}\n  retry: {attempts: 2}\n  kind: http\n  url: http://[::1]/\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := ParseTools("tools.yaml", []byte(text), Options{AllowUnknownTools: true}, "results"); err != nil {
-			requireProblems(t, err)
-		}
-	})
-}
-
 // FuzzParseDuration: a duration is none that is negative or wraps.
 func FuzzParseDuration(f *testing.F) {
 	for _, s := range []string{"7d", "1d12h", "106751d23h47m16s", "106752d", "-1s", "1dd", "1e9h", "0.5d", "9223372036854775807ns"} {

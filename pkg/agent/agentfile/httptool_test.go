@@ -183,18 +183,3 @@ func TestOperationsAreRefused(t *testing.T) {
 		})
 	}
 }
-
-// An entry of a request's name that says nothing of a request is that request, as where a scenario gives its results.
-func TestRequestsThatAreKnown(t *testing.T) {
-	have := agent.ToolSpec{
-		Name: "orders.get", Kind: agent.KindHTTP, Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
-		HTTP: &agent.HTTPTool{Method: "GET", URL: "https://shop.example.com/orders"},
-	}
-	opt := Options{Tools: func(name string) (agent.ToolSpec, bool) { return have, name == have.Name }}
-	same, err := ParseTools("tools.yaml", []byte("- {name: orders.get, results: [{text: x}]}"), opt, "results")
-	require.NoError(t, err)
-	require.Equal(t, have, same[0].Spec)
-	other, err := ParseTools("tools.yaml", []byte(`- {name: orders.get, url: "https://other.example.com/"}`), opt)
-	require.NoError(t, err)
-	require.Equal(t, "https://other.example.com/", other[0].Spec.HTTP.URL)
-}

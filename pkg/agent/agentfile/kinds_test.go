@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -19,58 +18,6 @@ model: {provider: bedrock, id: m, price: {input: 1, output: 1}}
 limits: {depth: 2, children: 3}
 tools:
 `+tools), registered())
-}
-
-// A tool of kind agent has no code: it names another agent, and takes a message unless it has a schema of its own.
-func TestDelegates(t *testing.T) {
-	d, err := readTools(`  - {name: research.web, kind: agent, agent: researcher, description: Ask.}
-  - name: judge
-    kind: agent
-    agent: judge
-    history: true
-    budget: {tokens: 5000, usd: 0.25}
-    effect: non_idempotent
-    domain: eu
-    timeout: 2h
-    schema: {type: object, required: [case]}
-`)
-	require.NoError(t, err)
-	require.Equal(t, []agent.ToolSpec{
-		{
-			Name: "research.web", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Description: "Ask.", Schema: policy.DelegateSchema,
-			Agent: &agent.Delegate{Agent: "researcher"},
-		},
-		{
-			Name: "judge", Kind: agent.KindAgent, Effect: run.EffectNonIdempotent, Schema: []byte(`{"type":"object","required":["case"]}`),
-			Domain: "eu", Timeout: 2 * time.Hour, Agent: &agent.Delegate{Agent: "judge", History: true, Tokens: 5000, USD: 250_000_000_000},
-		},
-	}, d.Tools)
-	require.Equal(t, []int{2, 3}, []int{d.Limits.Depth, d.Limits.Children})
-}
-
-// A function has no code here: what its entry says is all there is.
-func TestLambdaTools(t *testing.T) {
-	const arn = "arn:aws:lambda:eu-central-1:000000000000:function:stock:live"
-	d, err := readTools(`  - name: stock.take
-    kind: lambda
-    function: "` + arn + `"
-    timeout: 10s
-    effect: idempotent
-    description: Take.
-    schema: {type: object, required: [sku]}
-  - {name: orders.get, kind: lambda, function: orders, async: true, timeout: 2h}
-`)
-	require.NoError(t, err)
-	require.Equal(t, []agent.ToolSpec{
-		{
-			Name: "stock.take", Kind: agent.KindLambda, Timeout: 10 * time.Second, Effect: run.EffectIdempotent, Description: "Take.",
-			Schema: []byte(`{"type":"object","required":["sku"]}`), Lambda: &agent.LambdaTool{Function: arn},
-		},
-		{
-			Name: "orders.get", Kind: agent.KindLambda, Timeout: 2 * time.Hour, Effect: run.EffectNonIdempotent,
-			Schema: []byte(`{"type":"object"}`), Lambda: &agent.LambdaTool{Function: "orders", Async: true},
-		},
-	}, d.Tools)
 }
 
 // A service has no code: what it says is all there is. A contract that says neither kind nor schema is one; a tool with
