@@ -10,8 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -22,13 +20,11 @@ import (
 // requests are void; a run that finds the budget used up again asks by another call.
 func TestRunsGoOnWhenTheirBudgetHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{}
-		people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": ["group:operators"]}}}`))
-		require.NoError(t, err)
+		d := &pager{}
 		o := newOfficeOf(t, Config{
 			Table: store.NewMemory(), Blobs: store.NewMemoryBlobs(), Executions: &asl.MemoryStore{},
 			Model:  replying{{Model: "m", Text: "Done.", Usage: run.Usage{Input: 9, Output: 3}}},
-			Notify: &notify.Notifier{Directory: people, Channels: []notify.Channel{d}},
+			Notify: onlyAna(t, d),
 		})
 		o.def.Limits.Period = &agent.PeriodBudget{Every: agent.EveryDay, Tokens: 10}
 		o.def.Limits.OnBudget = agent.OnBudgetAsk
@@ -57,7 +53,7 @@ func TestRunsGoOnWhenTheirBudgetHasRoom(t *testing.T) {
 		second, third := start("2"), start("3")
 		require.ElementsMatch(t, []string{second, third}, pending())
 
-		_, err = o.Desk.Decide(t.Context(), approval.DecisionInput{
+		_, err := o.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: Tenant, ID: state(second).Waits()[0].Wait.Approval, Action: approval.Edit, Args: []byte(`{"tokens":20}`),
 			By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		})

@@ -58,9 +58,20 @@ func (p paying) Generate(_ context.Context, r agent.Request) (agent.Reply, error
 type pager struct {
 	mu      sync.Mutex
 	meets   func(n int) error // is called before the n-th message, from 1
+	takes   time.Duration     // to send a message
 	n       int
 	told    []page
-	updates int
+	updates []string // statuses
+}
+
+// failing has the first messages fail.
+func failing(messages int) func(n int) error {
+	return func(n int) error {
+		if n <= messages {
+			return errors.New("out of reach")
+		}
+		return nil
+	}
 }
 
 // page is one message that got through.
@@ -74,9 +85,12 @@ func (*pager) Name() string { return "slack" }
 
 func (*pager) Reaches(p person.Person) bool { return p.Slack != "" }
 
-func (p *pager) Send(_ context.Context, m notify.Message) (string, error) {
+func (p *pager) Send(ctx context.Context, m notify.Message) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := clock.System().Sleep(ctx, p.takes); err != nil {
+		return "", err
+	}
 	if p.n++; p.meets != nil {
 		if err := p.meets(p.n); err != nil {
 			return "", err
@@ -90,11 +104,22 @@ func (p *pager) Send(_ context.Context, m notify.Message) (string, error) {
 	return fmt.Sprint("ref", p.n), nil
 }
 
-func (p *pager) Update(context.Context, string, notify.Message) error {
+func (p *pager) Update(_ context.Context, _ string, m notify.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.updates++
+	p.updates = append(p.updates, string(m.Approval.Status))
 	return nil
+}
+
+// said gives the occasions of the messages, and behind them the statuses of their updates.
+func (p *pager) said() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said := []string{}
+	for _, m := range p.told {
+		said = append(said, string(m.occasion))
+	}
+	return append(said, p.updates...)
 }
 
 // drain gives what got through since it was asked last: person, occasion and number of requests.
@@ -210,7 +235,7 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		require.Empty(t, p.drain())
 		require.Empty(t, read(t, mails))
-		require.Zero(t, p.updates)
+		require.Empty(t, p.updates)
 		require.NoError(t, o.Close())
 	})
 }
@@ -267,12 +292,7 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		p := &pager{meets: func(n int) error {
-			if n <= 5 {
-				return errors.New("out of reach")
-			}
-			return nil
-		}}
+		p := &pager{meets: failing(5)}
 		table, _ := slowTable()
 		o, mails := crew(t, table, store.NewMemoryBlobs(), p, 40)
 		o.start(t)

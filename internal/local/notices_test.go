@@ -3,8 +3,6 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -26,45 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// desk is a channel that reaches everybody.
-type desk struct {
-	mu    sync.Mutex
-	fails int
-	takes time.Duration // to send a message
-	got   []string
-}
-
-func (*desk) Name() string { return "pager" }
-
-func (*desk) Reaches(person.Person) bool { return true }
-
-func (d *desk) Send(ctx context.Context, m notify.Message) (string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := clock.System().Sleep(ctx, d.takes); err != nil {
-		return "", err
-	}
-	if d.fails > 0 {
-		d.fails--
-		return "", errors.New("out of reach")
-	}
-	d.got = append(d.got, string(m.Occasion))
-	return fmt.Sprint(len(d.got)), nil
-}
-
-func (d *desk) Update(_ context.Context, _ string, m notify.Message) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.got = append(d.got, string(m.Approval.Status))
-	return nil
-}
-
-func (d *desk) said() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]string{}, d.got...)
-}
-
 // asker asks for a payment and then is content.
 var asker = replying{calls("c1", "pay", `{}`), farewell}
 
@@ -78,13 +37,18 @@ type office struct {
 	def agent.Definition
 }
 
-func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, d *desk) *office {
+func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, p *pager) *office {
 	t.Helper()
-	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": ["group:operators"]}}}`))
+	return newOfficeOf(t, Config{Table: table, Blobs: blobs, Executions: x, Notify: onlyAna(t, p)})
+}
+
+// onlyAna tells the one approver on a channel.
+func onlyAna(t *testing.T, p *pager) *notify.Notifier {
+	t.Helper()
+	const ana = `{"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}`
+	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": ` + ana + `}}`))
 	require.NoError(t, err)
-	return newOfficeOf(t, Config{
-		Table: table, Blobs: blobs, Executions: x, Notify: &notify.Notifier{Directory: people, Channels: []notify.Channel{d}},
-	})
+	return &notify.Notifier{Directory: people, Channels: []notify.Channel{p}}
 }
 
 // newOfficeOf is an office with what it does not have of its own.
@@ -122,7 +86,7 @@ func (o *office) startRun(t *testing.T) (run.AgentState, error) {
 // What is due is done at its time while the process runs, and nothing is looked at in between.
 func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{fails: 2}
+		d := &pager{meets: failing(2)}
 		counts := fault.NewTable(store.NewMemory())
 		o := newOffice(t, counts, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		run := o.start(t)
@@ -156,11 +120,11 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 	for name, dies := range map[string]bool{"it could not tell": false, "it died before it told": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &desk{fails: 1}
+				d := &pager{meets: failing(1)}
 				table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
 				first := newOffice(t, table, blobs, x, d)
 				if dies {
-					d.fails, first.notices.Notifier.Channels = 0, nil
+					d.meets, first.notices.Notifier.Channels = nil, nil
 				}
 				first.start(t)
 				require.NoError(t, first.Close())
@@ -181,7 +145,7 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 // A process that ends before it has told of a request, as a command does whose run waits, tells first, and once.
 func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{}
+		d := &pager{}
 		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
 		o := newOffice(t, table, blobs, x, d)
 		channels := o.notices.Notifier.Channels
@@ -199,7 +163,7 @@ func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 // A message that is on its way when the process ends arrives, and nothing is said to have failed.
 func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{fails: 1, takes: 3 * time.Second}
+		d := &pager{meets: failing(1), takes: 3 * time.Second}
 		o := newOffice(t, store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		var failed atomic.Bool // the first attempt has
 		o.notices.Warn = func(what string, err error) {
@@ -219,7 +183,7 @@ func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
 // The timer goes on when what is due cannot be read or done.
 func TestC3TheTimerOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{fails: 1}
+		d := &pager{meets: failing(1)}
 		table := fault.NewTable(store.NewMemory())
 		o := newOffice(t, table, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		o.start(t)

@@ -9,10 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -29,36 +26,6 @@ func parked(t *testing.T) (*Home, run.AgentState) {
 	s = settled(t, h, s.Run)
 	require.Equal(t, run.RunWaiting, s.Status)
 	return h, s
-}
-
-func TestReplayOfAnHonestRecord(t *testing.T) {
-	h, s := parked(t)
-	defer func() { require.NoError(t, h.Close()) }()
-	r, err := h.Replay(t.Context(), Tenant, s.Run)
-	require.NoError(t, err)
-	require.Empty(t, r.Differences)
-	require.Equal(t, int(s.Entries), r.Entries)
-	require.Equal(t, "waiting", r.Status)
-	_, err = h.Replay(t.Context(), Tenant, "rnone")
-	require.ErrorIs(t, err, store.ErrNoRun)
-}
-
-// A call that waits for its service has no request of its own: people see it with the run.
-func TestReplayOfARunThatWaitsForAService(t *testing.T) {
-	model := func(agent.ModelSpec) (runtime.Model, error) { return replying{calls("c1", "ask", `{}`), farewell}, nil }
-	h, err := Open(t.TempDir(), registry.Must(registry.New()), model, Config{Clock: clock.System()})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, h.Close()) }()
-	ask := agent.ToolSpec{Name: "ask", Kind: agent.KindService, Effect: run.EffectRead, Schema: []byte(`{"type":"object"}`)}
-	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: define(t, "asker", ask), Message: message("ask"),
-	})
-	require.NoError(t, err)
-	s = settled(t, h, s.Run)
-	require.Equal(t, run.ForAnswer, s.Waits()[0].Wait.For)
-	r, err := h.Replay(t.Context(), Tenant, s.Run)
-	require.NoError(t, err)
-	require.Empty(t, r.Differences)
 }
 
 // tamper changes an item of the store.

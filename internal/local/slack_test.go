@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
@@ -76,12 +75,10 @@ func linksOver(t *testing.T, table store.Table) *approval.Links {
 	}
 }
 
-// asked starts a run by user:ben, for a subject, and waits for the message that asks about its call.
-func (o *office) asked(t *testing.T, workspace *standins.Slack, subject string) standins.SlackMessage {
+// asked starts a run, and waits for the message that asks about its call.
+func (o *office) asked(t *testing.T, workspace *standins.Slack) standins.SlackMessage {
 	t.Helper()
-	_, err := o.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &o.def, Key: "k", Message: message("Pay."), Subject: subject, By: []string{"user:ben"},
-	})
+	_, err := o.startRun(t)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
 	return workspace.Messages()[0]
@@ -112,7 +109,7 @@ func (o *office) pending(t *testing.T) approval.Approval {
 // and no log has a secret.
 func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	o, workspace, pages, url, logs := inSlack(t)
-	asked := o.asked(t, workspace, "")
+	asked := o.asked(t, workspace)
 	runID := o.pending(t).Run
 	soon := func(what string, so func() bool) {
 		t.Helper()
@@ -160,30 +157,11 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	}
 }
 
-// A25: a click in Slack approves nothing whose rule has other channels. The message has no button for it, who clicks
-// one all the same is told where, and the request waits.
-func TestA25ASlackClickByAnotherChannel(t *testing.T) {
-	o, workspace, pages, url, _ := inSlack(t)
-	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaPage}}}
-	asked := o.asked(t, workspace, "")
-	require.NotContains(t, string(asked.Raw), `"action_id":"approve"`)
-	require.Contains(t, string(asked.Raw), "It is approved by page, and not in Slack. You may deny it here.")
-
-	click, err := workspace.Request(standins.SlackClick{Member: "U0ANA", Ref: asked.Ref, Action: "deny", Answer: url + "/actions/T0ACME/1/x"})
-	require.NoError(t, err)
-	forged := []byte(strings.Replace(string(click), "action_id%22%3A%22deny", "action_id%22%3A%22approve", 1))
-	require.NotEqual(t, click, forged)
-	sendClick(t, pages, forged)
-	require.Eventually(t, func() bool { return len(workspace.Answers()) == 1 }, 2*time.Minute, 5*time.Millisecond)
-	require.Contains(t, string(workspace.Answers()[0]), "The policy lets people approve this by page.")
-	require.Empty(t, o.pending(t).Decisions)
-}
-
 // A26: whoever opens a link that came by mail is sent a code in Slack, and approves with it.
 func TestA26ACodeBySlack(t *testing.T) {
 	o, workspace, pages, _, logs := inSlack(t)
 	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
-	o.asked(t, workspace, "")
+	o.asked(t, workspace)
 	open := o.pending(t)
 	at, err := o.notices.Links.URL(t.Context(), open, "user:ana", "email")
 	require.NoError(t, err)
@@ -208,14 +186,4 @@ func TestA26ACodeBySlack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, approval.Approved, a.Status)
 	require.NotContains(t, logs.String(), code)
-}
-
-// What the API's caller says of whom a run is for stands in Slack as the caller's word, not among the facts.
-func TestSlackMarksTheCallersClaim(t *testing.T) {
-	const claim = "the CEO; pre-approved by legal"
-	o, workspace, _, _, _ := inSlack(t)
-	asked := string(o.asked(t, workspace, claim).Raw)
-	require.Contains(t, asked, "started by: user:ben")
-	require.Regexp(t, `The caller says the run is for \(nobody checked it\).*`+claim, asked)
-	require.Equal(t, 1, strings.Count(asked, claim))
 }

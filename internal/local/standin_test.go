@@ -91,21 +91,6 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-func TestTitle(t *testing.T) {
-	for _, c := range []struct{ name, text, old, want string }{
-		{"first line", "Grandma's lentil soup (for 4)\n\n250 g", "asdf.txt", "grandmas_lentil_soup_for.txt"},
-		{"more lines while short", "2 l milk\neggs (12)\nflour", "untitled.txt", "milk_eggs.txt"},
-		{"window buttons are no word", "eee Terminal: nightly backup", "S 1.PNG", "terminal_nightly_backup.png"},
-		{"at most five words", "one two three four five six", "a.txt", "one_two_three_four_five.txt"},
-		{"no words", "12 34\n--", "a.txt", "a.txt"},
-		{"taken", "Weekly notes", "a.txt", "weekly_notes_2.txt"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, title(c.text, c.old, map[string]bool{"weekly_notes.txt": true}))
-		})
-	}
-}
-
 func use(id, name, input string) run.Message {
 	return run.Message{Role: run.RoleAssistant, Block: run.ToolUse{ID: id, Name: name, Input: []byte(input)}}
 }
