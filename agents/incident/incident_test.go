@@ -2,8 +2,6 @@ package incident_test
 
 import (
 	"encoding/json"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,19 +89,4 @@ func TestOneRollsBack(t *testing.T) {
 	outcome, _, err := rec.Reconcile(t.Context(), agent.Call{Key: "r1/c1", Args: json.RawMessage(`{"service":"mail","to":"v1","reason":"x"}`)})
 	require.NoError(t, err)
 	require.Equal(t, agent.OutcomeNotDone, outcome, "nothing happens to a service that is not there")
-}
-
-func TestManyRollBackAtOnce(t *testing.T) {
-	all := tools(t)
-	var did atomic.Int64
-	var group sync.WaitGroup
-	for n := range 20 {
-		group.Go(func() {
-			if !call(t, all["deploys.rollback"], string(rune('a'+n)), back).IsError {
-				did.Add(1)
-			}
-		})
-	}
-	group.Wait()
-	require.EqualValues(t, 1, did.Load())
 }

@@ -41,15 +41,6 @@ func newAgentRig(t testing.TB, next ...string) *rig {
 
 const begin = `{"tenant": "t", "run": "r1"}`
 
-func TestAgentLoops(t *testing.T) {
-	r := newAgentRig(t, "tools", "step", "done")
-	d := r.result(begin)
-	require.Equal(t, Succeeded, d.Status)
-	require.Equal(t, 8, d.Transitions, "Step Route Tools Step Route Step Route Done")
-	require.Equal(t, 1+4*5+3*2+2+1, d.Events)
-	require.Equal(t, []string{"step@0", "tools@0", "step@0", "step@0"}, r.calls)
-}
-
 func TestAgentWaitsForApproval(t *testing.T) {
 	r := newAgentRig(t, "wait", "wait", "done")
 	r.on("approve", func(_ context.Context, in map[string]any) (any, error) {

@@ -27,18 +27,13 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, c := range []struct{ name, definition, want string }{
 		{"state type", replace(`"Type": "Succeed"`, `"Type": "Wait"`), `state "Done": Type "Wait" is not supported`},
-		{"no type", replace(`"Type": "Succeed"`, ``), `state "Done": Type "" is not supported`},
 		{"no state", `{"StartAt": "A", "States": {"A": 1}}`, `States/A": want`},
 		{"machine key", replace(`"StartAt"`, `"TimeoutSeconds": 5, "StartAt"`), `TimeoutSeconds`},
 		{"JSONata", replace(`"Type": "Succeed"`, `"Type": "Succeed", "QueryLanguage": "JSONata"`),
 			`States/Done/QueryLanguage`},
 		{"unknown key", inTask(`"InputPath": "$.a"`), `States/T/InputPath`},
-		{"heartbeat", inTask(`"HeartbeatSeconds": 1`), `States/T/HeartbeatSeconds`},
 		{"key of another type", inTask(`"Default": "S"`), `state "T": Default is not supported`},
-		{"key in other capitals", inTask(`"outputPath": "$.a"`), `outputPath`},
 		{"key in Retry", retry(`"MaxAttempt": 1`), `Retry/0/MaxAttempt`},
-		{"wrong type", inTask(`"OutputPath": 1`), `OutputPath`},
-		{"duplicate key", inTask(`"Comment": "", "Comment": ""`), `Comment`},
 		{"resource", replace(`lambda:invoke"`, `sqs:sendMessage"`),
 			`state "Step": Resource arn:aws:states:::sqs:sendMessage is not supported`},
 		{"parameter", replace(`"FunctionName"`, `"Qualifier": "1", "FunctionName"`),
@@ -48,7 +43,6 @@ func TestRefusals(t *testing.T) {
 			`state "Continue": Parameters.Name.$ "States.Format('{}', $.run)" is not supported`},
 		{"path", replace(`"$.successor"`, `"$.runs[0]"`),
 			`state "Continue": Parameters.Name.$ "$.runs[0]" is not supported`},
-		{"path that is no string", replace(`"$.successor"`, `1`), `state "Continue": Parameters.Name.$`},
 		{"context", replace(`"$$.Execution.Name"`, `"$$.Map.Item"`), `Payload.name.$ "$$.Map.Item" is not supported`},
 		{"token elsewhere", replace(`"$$.Execution.Name"`, `"$$.Task.Token"`), `state "Step": Parameters.Payload.name.$`},
 		{"list in parameters", replace(`"state.$": "$"`, `"state": []`),
@@ -61,7 +55,6 @@ func TestRefusals(t *testing.T) {
 			`state "T": Catch[0].ResultPath`},
 		{"two timeouts", inTask(`"TimeoutSeconds": 5, "TimeoutSecondsPath": "$.t"`),
 			`state "T": TimeoutSeconds is not supported, want either`},
-		{"timeout of 0", inTask(`"TimeoutSeconds": 0`), `state "T": TimeoutSeconds is not supported, want either`},
 		{"timeout path", inTask(`"TimeoutSecondsPath": "5"`), `state "T": TimeoutSecondsPath "5" is not supported`},
 		{"no errors", inTask(`"Catch": [{"ErrorEquals": [], "Next": "S"}]`),
 			`state "T": Catch[0].ErrorEquals is not supported, want a list of names`},
@@ -69,7 +62,6 @@ func TestRefusals(t *testing.T) {
 		{"jitter", retry(`"JitterStrategy": "HALF"`), `state "T": Retry[0].JitterStrategy is not supported, want FULL`},
 		{"catch to nowhere", inTask(`"Catch": [{"ErrorEquals": ["A"], "Next": "X"}]`),
 			`state "T": Catch[0].Next "X" is not supported`},
-		{"operator", inChoice(`{"Variable": "$.a", "NumericEquals": 1, "Next": "S"}`), `NumericEquals`},
 		{"And", inChoice(`{"And": [], "Next": "S"}`), `States/C/Choices/0/And`},
 		{"no comparison", inChoice(`{"Variable": "$.a", "Next": "S"}`), `state "C": Choices[0].StringEquals is not supported`},
 		{"choice to nowhere", inChoice(`{"Variable": "$.a", "StringEquals": "a", "Next": "X"}`),
@@ -95,21 +87,4 @@ func TestSubstitution(t *testing.T) {
 		map[string]string{"X": `1"`, "Y": "${X}", "Z": "unused"})
 	require.NoError(t, err)
 	require.Equal(t, `a 1"-${X} 1"`, d.states["F"].Error)
-}
-
-func FuzzParse(f *testing.F) {
-	deployed, err := os.ReadFile(agentFile)
-	require.NoError(f, err)
-	for _, s := range []string{string(deployed), task(``), waiting(``), twoWaits} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := Parse(data, placeholders)
-		if (d == nil) == (err == nil) {
-			t.Fatalf("definition %v, error %v", d, err)
-		}
-		if err == nil && d.states[d.startAt] == nil {
-			t.Fatal("accepted without a start")
-		}
-	})
 }

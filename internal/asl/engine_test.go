@@ -2,13 +2,10 @@ package asl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -286,46 +283,4 @@ func TestNewChecks(t *testing.T) {
 	require.ErrorContains(t, err, "is not the ARN")
 	_, err = New(Config{ARN: machine})
 	require.ErrorContains(t, err, "required")
-}
-
-// TestManyAtOnce runs the engine on the machine's clock, for the race detector.
-func TestManyAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		def, err := Parse([]byte(waiting(`, "TimeoutSeconds": 60`)), nil)
-		require.NoError(t, err)
-		var mu sync.Mutex
-		var tokens []string
-		ids := 0
-		e, err := New(Config{
-			Definition: def, ARN: machine, Clock: clock.System(), Store: &MemoryStore{},
-			IDs: func() string { mu.Lock(); defer mu.Unlock(); ids++; return fmt.Sprint("id-", ids) },
-			Invoke: func(_ context.Context, _ string, payload []byte) ([]byte, error) {
-				var in struct{ Token string }
-				err := json.Unmarshal(payload, &in)
-				mu.Lock()
-				tokens = append(tokens, in.Token)
-				mu.Unlock()
-				return nil, err
-			},
-		})
-		require.NoError(t, err)
-		for i := range 50 {
-			for range 2 {
-				go func() { _, _ = e.Start(bg, "same", nil) }()
-			}
-			go func() { _, _ = e.Start(bg, fmt.Sprint(i), nil) }()
-		}
-		synctest.Wait()
-		require.Len(t, tokens, 51)
-		for _, token := range tokens[:40] {
-			for range 3 {
-				go func() { _ = e.SendTaskSuccess(bg, token, []byte(`1`)) }()
-				go e.List(bg, "")
-			}
-		}
-		require.NoError(t, e.Clock.Sleep(bg, time.Hour))
-		require.Len(t, e.List(bg, Succeeded), 40)
-		require.Len(t, e.List(bg, Failed), 11)
-		require.NoError(t, e.Close())
-	})
 }

@@ -197,15 +197,6 @@ func TestTokenSucceeds(t *testing.T) {
 	})
 }
 
-func TestTokenBeforeTheInvocationReturns(t *testing.T) {
-	r := newRig(t, waiting(``))
-	r.on("f", func(ctx context.Context, in map[string]any) (any, error) {
-		require.NoError(t, r.SendTaskSuccess(bg, in["token"].(string), []byte(`"early"`)))
-		return nil, named("Late")
-	})
-	require.Equal(t, `"early"`, string(r.result(`{}`).Output))
-}
-
 func TestTokenSentTwiceAtOnce(t *testing.T) {
 	r := newRig(t, waiting(``))
 	r.hand()
@@ -242,16 +233,5 @@ func TestFailedInvocationMintsANewToken(t *testing.T) {
 		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{}`)), TaskTimedOut)
 		require.NoError(t, r.SendTaskSuccess(bg, tokens[1], []byte(`{}`)))
 		require.Equal(t, Succeeded, r.settled(arn).Status)
-	})
-}
-
-func TestTokenTimesOut(t *testing.T) {
-	r := newRig(t, waiting(`, "TimeoutSecondsPath": "$.s"`))
-	r.hand()
-	r.run(func() {
-		d := r.settled(r.start("x", `{"s": 30}`))
-		require.Equal(t, Timeout, d.Error)
-		require.Equal(t, 30*time.Second, d.StopDate.Sub(d.StartDate))
-		isRefused(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{}`)), TaskTimedOut)
 	})
 }
