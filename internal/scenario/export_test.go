@@ -42,9 +42,17 @@ var unredacted = strings.Fields(`continued-json continued-three-times cowork-com
 	prefilter-withdrawn read-more-asks result-cut-error result-cut-service result-kept xml-json xml-text-final
 	xml-text-final-malformed`)
 
+// playedText is a scenario at its end.
+func playedText(t *testing.T, text string) *simulation {
+	t.Helper()
+	s, err := Load("x.txtar", []byte(text))
+	require.NoError(t, err)
+	return played(t, s)
+}
+
 // A fork at a call that people are asked about reads its precondition again, under a number that its parent's claim has, too.
 func TestAForkOfACallWithAPreconditionIsExported(t *testing.T) {
-	s, err := Load("fork.txtar", []byte(`
+	sim := playedText(t, `
 -- agent.yaml --
 name: refunds
 system: You handle refunds.
@@ -70,12 +78,8 @@ system: You handle refunds.
 {"do": "deny", "call": "c1"}
 -- want.json --
 {"status": "done", "output": "Denied.", "calls": [{"id": "c1", "status": "cancelled"}]}
-`))
-	require.NoError(t, err)
-	sim, err := newSimulation(s, Options{})
-	require.NoError(t, err)
-	require.NoError(t, sim.clock.Run(sim.execute))
-	_, err = Export(t.Context(), sim, sim.run, false, agentfile.Options{})
+`)
+	_, err := Export(t.Context(), sim, sim.run, false, agentfile.Options{})
 	require.NoError(t, err)
 	all, err := sim.Entries(t.Context(), sim.run)
 	require.NoError(t, err)
@@ -104,7 +108,7 @@ func (w waiting) Entries(ctx context.Context, id string) ([]run.Entry, error) {
 
 // An undo is ordered of a run that has ended, however long ago: no line waits for it.
 func TestAnUndoAfterAWhileIsExported(t *testing.T) {
-	s, err := Load("undo.txtar", []byte(`
+	sim := playedText(t, `
 -- agent.yaml --
 name: refunds
 system: You handle refunds.
@@ -122,12 +126,8 @@ system: You handle refunds.
 {"do": "approve", "call": "c3-0"}
 -- want.json --
 {"status": "done", "output": "cancelled"}
-`))
-	require.NoError(t, err)
-	sim, err := newSimulation(s, Options{})
-	require.NoError(t, err)
-	require.NoError(t, sim.clock.Run(sim.execute))
-	_, err = Export(t.Context(), sim, sim.run, false, agentfile.Options{})
+`)
+	_, err := Export(t.Context(), sim, sim.run, false, agentfile.Options{})
 	require.NoError(t, err)
 }
 
