@@ -76,7 +76,7 @@ func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, run.WaitAllSuspended, agent.ScopeTool
 		r.startRun(args)
 		r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: "c2", Name: "ghost", Input: json.RawMessage(`{}`)})
-		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
+		r.replies = append(r.replies, refundReply("c3", args))
 		before := r.state()
 		infer := func() (runtime.Route, error) {
 			return (&runtime.Stepper{Ports: r.ports, Definitions: r.loadDefinition}).Step(r.ctx, r.invocation(0))
@@ -111,38 +111,6 @@ func TestKeptDecisionThatIsOvertaken(t *testing.T) {
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 		require.Equal(t, "user:ben", r.approval().Decisions[0].By)
 	})
-}
-
-// What an early approval lets run is the action of the request it is bound to, by one of the request's approvers, in time.
-func TestA6EarlyApprovalIsBound(t *testing.T) {
-	for name, tt := range map[string]struct {
-		by   policy.Principal
-		args string
-		paid int
-	}{
-		"by an approver":                     {ana, args, 1},
-		"by a stranger":                      {stranger, args, 0},
-		"a rule names others":                {ana, `{"amount":2000,"to":"x"}`, 0},
-		"by one of those":                    {boss, `{"amount":2000,"to":"x"}`, 1},
-		"what policy denies stays denied":    {boss, `{"amount":20000,"to":"x"}`, 0},
-		"what does not fit is never carried": {boss, `{"amount":-1,"to":"x"}`, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(t *testing.T, r *fixture) {
-				r.def.Early = agent.EarlyKeep
-				r.startRun(tt.args)
-				require.NoError(t, r.decideCall(r.callDecision("c1", approval.Approve, tt.by)))
-				r.driveRun(0)
-				require.Len(t, r.refund.paid, tt.paid)
-				if tt.paid > 0 {
-					require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
-				} else if r.call().Status == run.StatusSuspended {
-					require.Equal(t, approval.Pending, r.approval().Status)
-				}
-				require.Empty(t, r.state().Kept)
-			})
-		})
-	}
 }
 
 // The claim that follows an early approval reads the request itself: a request that was withdrawn behind the run's back lets nothing run.
@@ -274,24 +242,6 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 		}
 		require.Equal(t, []string{"", `"first"`, `"first"`}, r.refund.resumes)
 		require.Empty(t, r.state().Kept)
-	})
-}
-
-// An answer that takes the arguments' place is a new action (A8): what policy denies or the schema refuses is not taken, and a call that
-// others approve is theirs.
-func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
-	withFixture(t, func(t *testing.T, r *fixture) {
-		r.refund.tickets = []run.Ticket{{Mode: run.TicketPass}}
-		r.startAndPark(args)
-		r.must(r.decide(approval.Approve, ana))
-		r.resume()
-		require.ErrorAs(t, r.answer(2, `{"amount":20000,"to":"x"}`, ana), new(*policy.EditError), "policy denies it")
-		require.ErrorAs(t, r.answer(2, `{"amount":1}`, ana), new(*policy.EditError), "the schema refuses it")
-		require.ErrorIs(t, r.answer(2, `{"amount":2000,"to":"x"}`, ana), approval.ErrForbidden)
-		require.NoError(t, r.answer(2, `{"amount":2000,"to":"x"}`, boss))
-		r.resume()
-		require.Equal(t, []string{`{"amount":2000,"to":"x"}`}, r.refund.paid)
-		require.Contains(t, r.call().Result.Content, "user:boss changed the arguments")
 	})
 }
 

@@ -71,7 +71,7 @@ func (r *fixture) writeParentRun(definition string) {
 func (r *fixture) startDelegatedRun() {
 	r.t.Helper()
 	if r.replies == nil {
-		r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+		r.replies = []agent.Reply{refundReply("c1", args)}
 	}
 	pinned, err := json.Marshal(r.def)
 	require.NoError(r.t, err)
@@ -90,96 +90,47 @@ func (r *fixture) startDelegatedRun() {
 // A9, A10: who decides is an approver under the run's own policy and under each above that asks, whatever they decide.
 func TestDelegatedCallsTakeApproversOfEachPolicy(t *testing.T) {
 	for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Edit} {
-		for name, c := range map[string]struct {
-			by policy.Principal
-			ok bool
-		}{
-			"of the run's own alone": {ana, false}, "of the one above alone": {bossOnly, false}, "of both": {boss, true}, "of none": {stranger, false},
-			"nobody": {policy.Principal{}, false},
-		} {
-			t.Run(string(action)+" by one "+name, delegated(nil, func(t *testing.T, r *fixture) {
-				a := r.approval()
-				require.Equal(t, []string{"group:operators"}, a.Approvers)
-				require.Equal(t, [][]string{{"group:bosses"}}, a.Above)
-				require.Equal(t, []string{"rparent", "c7", "rroot"}, []string{a.Parent, a.ParentCall, a.Root})
-				require.Equal(t, time.Hour, a.ExpiresAt.Sub(a.RequestedAt), "the shortest life counts")
-				q := r.request(action, c.by)
-				if action == approval.Edit {
-					q.Args = json.RawMessage(`{"amount":7,"to":"ana@example.com"}`)
-				}
-				_, err := r.desk().Decide(r.ctx, q)
-				if !c.ok {
-					require.ErrorIs(t, err, approval.ErrForbidden)
-					require.Empty(t, r.inbox())
-					return
-				}
-				require.NoError(t, err)
-				r.resume()
-				pays := action == approval.Approve || action == approval.Edit
-				require.Equal(t, pays, len(r.refund.paid) == 1)
-			}))
-		}
+		withDelegatedRun(t, nil, func(t *testing.T, r *fixture) {
+			a := r.approval()
+			require.Equal(t, []string{"group:operators"}, a.Approvers)
+			require.Equal(t, [][]string{{"group:bosses"}}, a.Above)
+			require.Equal(t, []string{"rparent", "c7", "rroot"}, []string{a.Parent, a.ParentCall, a.Root})
+			require.Equal(t, time.Hour, a.ExpiresAt.Sub(a.RequestedAt), "the shortest life counts")
+			q := r.request(action, boss)
+			if action == approval.Edit {
+				q.Args = json.RawMessage(`{"amount":7,"to":"ana@example.com"}`)
+			}
+			for _, q.By = range []policy.Principal{ana, bossOnly, stranger, {}} {
+				require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrForbidden)
+				require.Empty(t, r.inbox())
+			}
+			q.By = boss
+			r.must(r.desk().Decide(r.ctx, q))
+			r.resume()
+			pays := action == approval.Approve || action == approval.Edit
+			require.Equal(t, pays, len(r.refund.paid) == 1)
+		})
 	}
 }
 
-// A6: whatever is changed of a policy above after asking, before or after deciding, the approval fits no more.
-func TestA6ChangedCeilingStopsTheCall(t *testing.T) {
-	for name, tamper := range map[string]func(d *agent.Definition){
-		"gone":      func(d *agent.Definition) { d.Ceilings = nil },
-		"one more":  func(d *agent.Definition) { d.Ceilings = append(d.Ceilings, agent.Permission{Mode: agent.ModeAdvisory}) },
-		"mode":      func(d *agent.Definition) { d.Ceilings[0].Mode = agent.ModeAdvisory },
-		"default":   func(d *agent.Definition) { d.Ceilings[0].Default = agent.DefaultAllow },
-		"approvers": func(d *agent.Definition) { d.Ceilings[0].Approvers = []string{"group:bosses", "group:guests"} },
-		"rule": func(d *agent.Definition) {
-			d.Ceilings[0].Rules = []agent.Rule{{Tool: "wire", Verdict: agent.VerdictDeny}}
-		},
-		"scope":  func(d *agent.Definition) { d.Ceilings[0].Scope = agent.ScopeCall },
-		"expiry": func(d *agent.Definition) { d.Ceilings[0].Expires++ },
-	} {
-		for _, early := range []bool{true, false} {
-			t.Run(name, delegated(nil, func(t *testing.T, r *fixture) {
-				change := func() {
-					r.tamper(func(d *agent.Definition) {
-						d.Ceilings = append([]agent.Permission(nil), d.Ceilings...)
-						tamper(d)
-					})
-				}
-				if early {
-					change()
-				}
-				_, err := r.decide(approval.Approve, boss)
-				if early { // the desk sees it already
-					require.ErrorAs(t, err, new(*approval.PolicyError))
-					require.Empty(t, r.refund.paid)
-					return
-				}
-				require.NoError(t, err)
-				change()
-				r.resume()
-				require.Empty(t, r.refund.paid)
-				require.Equal(t, run.WhyVoided, r.call().Reason)
-			}))
-		}
-	}
-}
-
-// Under block_and_retry a policy above has the tool asked for, by its approvers as well; one whose decisions are of calls lets a grant of
-// the tool hold for one claim, and the request says so.
+// Under block_and_retry a policy above has the tool asked for, by its approvers as well; one whose decisions are of
+// calls lets a grant of the tool hold for one claim, and the request says so.
 func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 	for name, c := range map[string]struct {
 		scope  agent.Scope
 		grants agent.Grants
 		holds  agent.Grants
-		second bool // a second call runs under the grant
+		paid   int // of two calls under the grant
 	}{
-		"of tools":          {agent.ScopeTool, agent.GrantsRun, agent.GrantsRun, true},
-		"of tools, once":    {agent.ScopeTool, agent.GrantsOnce, agent.GrantsOnce, false},
-		"of calls":          {agent.ScopeCall, agent.GrantsRun, agent.GrantsOnce, false},
-		"of calls for good": {agent.ScopeCall, agent.GrantsStanding, agent.GrantsOnce, false},
+		"of tools":          {agent.ScopeTool, agent.GrantsRun, agent.GrantsRun, 2},
+		"of tools, once":    {agent.ScopeTool, agent.GrantsOnce, agent.GrantsOnce, 1},
+		"of calls":          {agent.ScopeCall, agent.GrantsRun, agent.GrantsOnce, 1},
+		"of calls for good": {agent.ScopeCall, agent.GrantsStanding, agent.GrantsOnce, 1},
 	} {
 		t.Run(name, delegated(func(r *fixture) {
 			p := &r.def.Permission
-			p.Mode, p.Scope, p.Grants, p.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsStanding, agent.DefaultAllow
+			p.Mode, p.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
+			p.Grants, p.Default = agent.GrantsStanding, agent.DefaultAllow
 			r.def.Ceilings[0].Scope, r.def.Ceilings[0].Grants = c.scope, c.grants
 		}, func(t *testing.T, r *fixture) {
 			a := r.approval()
@@ -189,12 +140,9 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 			require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
 			require.ErrorIs(t, errOf(r.decideTool(approval.Approve, "refund", ana)), approval.ErrForbidden)
 			r.must(r.decideTool(approval.Approve, "refund", bossOnly))
-			call := func(id string) agent.Reply {
-				return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
-			}
-			r.replies = append(r.replies, call("c3"), call("c4"))
+			r.replies = append(r.replies, refundReply("c3", args), refundReply("c4", args))
 			r.resume()
-			require.Len(t, r.refund.paid, map[bool]int{true: 2, false: 1}[c.second])
+			require.Len(t, r.refund.paid, c.paid)
 		}))
 	}
 }
@@ -242,56 +190,35 @@ func TestStandingGrantsBelowACeiling(t *testing.T) {
 	})
 }
 
-// A policy above that lets nobody's word outlive a run leaves no record.
-func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
-	withDelegatedRun(t, func(r *fixture) {
-		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
-		r.def.Ceilings[0].Grants = agent.GrantsRun
-	}, func(t *testing.T, r *fixture) {
-		require.Equal(t, agent.GrantsRun, r.approval().Grants)
-		require.Empty(t, r.approval().Permissions[0].Standing)
-		r.must(r.decide(approval.Approve, boss))
-		r.resume()
-		require.Len(t, r.refund.paid, 1)
-		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{}, r.ports.Clock.Now())
-		require.NoError(t, err)
-		require.Empty(t, list)
-	})
-}
-
-// What became of a delegated call, and what its tool asks, surfaces at the root like every request, and takes the same people.
+// What became of a delegated call, and what its tool asks, surfaces at the root like every request, and takes the same
+// people.
 func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
-	t.Run("what became of it", delegated(func(r *fixture) { r.refund.setHanging(true) }, func(t *testing.T, r *fixture) {
-		r.must(r.decide(approval.Approve, boss))
-		r.resume()
-		require.Equal(t, run.ForOutcome, r.call().Wait.For)
-		a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
-		require.NoError(t, err)
-		require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
-		r.refund.setHanging(false)
-		again := approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun}
-		for _, by := range []policy.Principal{ana, bossOnly, stranger} {
-			again.By = by
-			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, again)), approval.ErrForbidden)
-		}
-		again.By = boss
-		r.must(r.desk().Decide(r.ctx, again))
-	}))
-	t.Run("what its tool asks", delegated(func(r *fixture) {
-		r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
-	}, func(t *testing.T, r *fixture) {
-		r.must(r.decide(approval.Approve, boss))
-		r.resume()
-		a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
-		require.NoError(t, err)
-		require.Equal(t, []string{string(approval.KindInput), "rroot"}, []string{string(a.Kind), a.Root})
-		for _, by := range []policy.Principal{ana, bossOnly, stranger} {
-			require.ErrorIs(t, r.answer(2, `"so"`, by), approval.ErrForbidden)
-		}
-		require.NoError(t, r.answer(2, `"so"`, boss))
-		r.resume()
-		require.Len(t, r.refund.paid, 1)
-	}))
+	for kind, prepare := range map[approval.Kind]func(r *fixture){
+		approval.KindOutcome: func(r *fixture) { r.refund.setHanging(true) },
+		approval.KindInput: func(r *fixture) {
+			r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
+		},
+	} {
+		t.Run(string(kind), delegated(prepare, func(t *testing.T, r *fixture) {
+			r.must(r.decide(approval.Approve, boss))
+			r.resume()
+			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
+			require.NoError(t, err)
+			require.Equal(t, []string{string(kind), "rroot"}, []string{string(a.Kind), a.Root})
+			before := r.refund.setHanging(false)
+			q := approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun}
+			if kind == approval.KindInput {
+				q = approval.DecisionInput{Tenant: tenant, ID: a.ID, Action: approval.Approve, Result: json.RawMessage(`"so"`)}
+			}
+			for _, q.By = range []policy.Principal{ana, bossOnly, stranger} {
+				require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrForbidden)
+			}
+			q.By = boss
+			r.must(r.desk().Decide(r.ctx, q))
+			r.resume()
+			require.Len(t, r.refund.paid, before+1)
+		}))
+	}
 }
 
 // A delegated call that a policy above denies is never asked about, and the model is told whose policy it was.

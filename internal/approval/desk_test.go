@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,70 +21,40 @@ import (
 
 // The tests are named after the requirements of docs/approvals.md.
 
-// TestA6DigestCoversEveryField: no two inputs that differ in one field share a digest.
-func TestA6DigestCoversEveryField(t *testing.T) {
-	seen := map[string]string{policy.DigestInput{}.ActionDigest(): "nothing"}
-	for i := range reflect.TypeFor[policy.DigestInput]().NumField() {
-		var d policy.DigestInput
-		reflect.ValueOf(&d).Elem().Field(i).SetString("x")
-		name := reflect.TypeFor[policy.DigestInput]().Field(i).Name
-		require.NotContains(t, seen, d.ActionDigest(), name)
-		seen[d.ActionDigest()] = name
-	}
-	spec := agent.ToolSpec{Name: "refund"}
-	seen = map[string]string{agent.ToolHash(spec): "nothing"}
-	for i := range reflect.TypeFor[agent.ToolSpec]().NumField() {
-		other := spec
-		change(reflect.ValueOf(&other).Elem().Field(i))
-		name := reflect.TypeFor[agent.ToolSpec]().Field(i).Name
-		require.NotContains(t, seen, agent.ToolHash(other), name)
-		seen[agent.ToolHash(other)] = name
-	}
-}
-
-func change(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		change(v.Elem())
-	case reflect.Struct:
-		change(v.Field(0))
-	case reflect.String:
-		v.SetString("changed")
-	case reflect.Int, reflect.Int64:
-		v.SetInt(7)
-	default:
-		v.SetBytes([]byte(`{"type":"object"}`))
-	}
-}
-
-// TestA6ChangedDefinitionStopsTheCall: whatever is changed of the tool or the policy after asking, before or after deciding, the
-// approval fits no more.
+// TestA6ChangedDefinitionStopsTheCall: whatever is changed of the tool, its policy or a policy above it after asking,
+// before or after deciding, the approval fits no more.
 func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
-	tampers := map[string]func(d *agent.Definition){
-		"tool description":   func(d *agent.Definition) { d.Tools[0].Description += "." },
-		"tool schema":        func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) },
-		"tool effect":        func(d *agent.Definition) { d.Tools[0].Effect = run.EffectRead },
-		"tool kind":          func(d *agent.Definition) { d.Tools[0].Kind = agent.KindMCP },
-		"tool priority":      func(d *agent.Definition) { d.Tools[0].Priority++ },
-		"tool timeout":       func(d *agent.Definition) { d.Tools[0].Timeout++ },
-		"tool root":          func(d *agent.Definition) { d.Tools[0].Root = "/" },
-		"policy mode":        func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry },
-		"policy default":     func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow },
-		"policy expiry":      func(d *agent.Definition) { d.Permission.Expires++ },
-		"policy approvers":   func(d *agent.Definition) { d.Permission.Approvers = []string{"group:operators", "group:guests"} },
-		"a rule's limit":     func(d *agent.Definition) { d.Permission.Rules[1].When[0].Gt = json.RawMessage("1001") },
-		"a rule's note":      func(d *agent.Definition) { d.Permission.Rules[1].Note = "please" },
-		"a rule's approvers": func(d *agent.Definition) { d.Permission.Rules[1].Approvers = nil },
-		"a rule less":        func(d *agent.Definition) { d.Permission.Rules = d.Permission.Rules[1:] },
-	}
-	for name, tamper := range tampers {
+	for name, tamper := range map[string]func(d *agent.Definition){
+		"tool description":  func(d *agent.Definition) { d.Tools[0].Description += "." },
+		"tool schema":       func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) },
+		"tool effect":       func(d *agent.Definition) { d.Tools[0].Effect = run.EffectRead },
+		"tool kind":         func(d *agent.Definition) { d.Tools[0].Kind = agent.KindMCP },
+		"tool priority":     func(d *agent.Definition) { d.Tools[0].Priority++ },
+		"tool timeout":      func(d *agent.Definition) { d.Tools[0].Timeout++ },
+		"tool root":         func(d *agent.Definition) { d.Tools[0].Root = "/" },
+		"mode":              func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry },
+		"default":           func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow },
+		"expiry":            func(d *agent.Definition) { d.Permission.Expires++ },
+		"approvers":         func(d *agent.Definition) { d.Permission.Approvers = []string{"group:operators", "group:guests"} },
+		"a rule's limit":    func(d *agent.Definition) { d.Permission.Rules[1].When[0].Gt = json.RawMessage("1001") },
+		"a rule's note":     func(d *agent.Definition) { d.Permission.Rules[1].Note = "please" },
+		"a rule's people":   func(d *agent.Definition) { d.Permission.Rules[1].Approvers = nil },
+		"a rule less":       func(d *agent.Definition) { d.Permission.Rules = d.Permission.Rules[1:] },
+		"none above":        func(d *agent.Definition) { d.Ceilings = nil },
+		"one more above":    func(d *agent.Definition) { d.Ceilings = append(d.Ceilings, d.Ceilings[0]) },
+		"mode above":        func(d *agent.Definition) { d.Ceilings[0].Mode = agent.ModeAdvisory },
+		"default above":     func(d *agent.Definition) { d.Ceilings[0].Default = agent.DefaultAllow },
+		"approvers above":   func(d *agent.Definition) { d.Ceilings[0].Approvers = []string{"group:bosses", "group:guests"} },
+		"a rule more above": func(d *agent.Definition) { d.Ceilings[0].Rules = []agent.Rule{{Tool: "x", Verdict: agent.VerdictDeny}} },
+		"scope above":       func(d *agent.Definition) { d.Ceilings[0].Scope = agent.ScopeCall },
+		"expiry above":      func(d *agent.Definition) { d.Ceilings[0].Expires++ },
+	} {
 		for _, early := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), parked(func(t *testing.T, r *fixture) {
+			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), delegated(nil, func(t *testing.T, r *fixture) {
 				if early {
 					r.tamper(tamper)
 				}
-				_, err := r.decide(approval.Approve, ana)
+				_, err := r.decide(approval.Approve, boss)
 				if early { // the desk sees it already
 					require.ErrorAs(t, err, new(*approval.PolicyError))
 					require.Empty(t, r.refund.paid)
@@ -104,42 +74,44 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 // tamper changes a copy: the run's own memory of its definition is not what is attacked.
 func (r *fixture) tamper(f func(*agent.Definition)) {
 	d := *r.def
-	d.Tools = append([]agent.ToolSpec(nil), d.Tools...)
-	d.Permission.Rules = append([]agent.Rule(nil), d.Permission.Rules...)
+	d.Tools, d.Ceilings = slices.Clone(d.Tools), slices.Clone(d.Ceilings)
+	d.Permission.Rules = slices.Clone(d.Permission.Rules)
 	for i := range d.Permission.Rules {
-		d.Permission.Rules[i].When = append([]run.Condition(nil), d.Permission.Rules[i].When...)
+		d.Permission.Rules[i].When = slices.Clone(d.Permission.Rules[i].When)
 	}
 	f(&d)
 	r.def = &d
 }
 
-// TestA6ChangedArgumentsStopTheCall: any byte of the stored arguments.
-func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
-	for i := range len(args) {
-		for _, early := range []bool{true, false} {
-			withParkedRun(t, func(t *testing.T, r *fixture) {
-				changed := []byte(args)
-				changed[i] ^= 1
-				if early {
-					r.tamperJournal(args, string(changed))
-				}
-				_, err := r.decide(approval.Approve, ana)
-				if early { // the desk sees it already
-					require.Error(t, err)
-					require.Empty(t, r.refund.paid)
-					return
-				}
-				require.NoError(t, err)
-				r.tamperJournal(args, string(changed))
-				l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
-				if err == nil { // else the journal cannot be read any more, which stops the call, too
-					_, err = r.try(l.State.WaitSeq)
-				}
-				require.Empty(t, r.refund.paid, "byte %d: %s", i, changed)
-				if err == nil {
-					require.Contains(t, []run.CallReason{run.WhyVoided, run.WhyInvalidArguments, run.WhyDenied}, r.call().Reason)
-				}
-			})
+// TestA6ChangedJournalStopsTheCall: any byte of the stored arguments, or of what the call depends on.
+func TestA6ChangedJournalStopsTheCall(t *testing.T) {
+	for _, stored := range []string{args, `{\"status\":\"paid\"}`} {
+		for i := range len(stored) {
+			for _, early := range []bool{true, false} {
+				withPrecondition(t, func(t *testing.T, r *fixture, _ *ordersTool) {
+					changed := []byte(stored)
+					changed[i] ^= 1
+					if early {
+						r.tamperJournal(stored, string(changed))
+					}
+					_, err := r.decide(approval.Approve, ana)
+					if early { // the desk sees it already
+						require.Error(t, err)
+						require.Empty(t, r.refund.paid)
+						return
+					}
+					require.NoError(t, err)
+					r.tamperJournal(stored, string(changed))
+					l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
+					if err == nil { // else the journal cannot be read any more, which stops the call, too
+						_, err = r.try(l.State.WaitSeq)
+					}
+					require.Empty(t, r.refund.paid, "byte %d: %s", i, changed)
+					if err == nil && stored == args {
+						require.Contains(t, []run.CallReason{run.WhyVoided, run.WhyInvalidArguments, run.WhyDenied}, r.call().Reason)
+					}
+				})
+			}
 		}
 	}
 }
@@ -202,26 +174,6 @@ func (r *fixture) setExpiry(at time.Time) {
 	require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
 }
 
-// TestA6NumbersKeepTheirDigits: amounts that are one double have two digests, and what is approved is executed digit for digit.
-func TestA6NumbersKeepTheirDigits(t *testing.T) {
-	spellings := []string{"100", "100.0", "1e2", "100.00000000000000000001", "9007199254740992", "9007199254740993"}
-	seen := map[string]string{}
-	for _, amount := range spellings {
-		withFixture(t, func(t *testing.T, r *fixture) {
-			r.def.Permission.Rules = nil
-			in := `{"amount":` + amount + `,"to":"x"}`
-			r.startAndPark(in)
-			a := r.approval()
-			require.NotContains(t, seen, a.Digest, amount)
-			seen[a.Digest] = amount
-			require.Equal(t, in, string(a.Args), "what is shown")
-			r.must(r.decide(approval.Approve, ana))
-			r.resume()
-			require.Equal(t, []string{in}, r.refund.paid, "is what runs")
-		})
-	}
-}
-
 // TestA6ConsumedOnce: an approval is used by one claim.
 func TestA6ConsumedOnce(t *testing.T) {
 	t.Run("two invocations at once", parked(func(t *testing.T, r *fixture) {
@@ -246,86 +198,23 @@ func TestA6ConsumedOnce(t *testing.T) {
 	}))
 }
 
-// TestA8EditRefused: what the model may not do, no editor may.
-func TestA8EditRefused(t *testing.T) {
-	for name, c := range map[string]struct {
-		args string
-		by   policy.Principal
-		want string
-	}{
-		"schema":           {`{"amount":-1,"to":"x"}`, ana, "amount"},
-		"missing property": {`{"amount":1}`, ana, "to"},
-		"a rule's value":   {`{"amount":"thirty","to":"x"}`, ana, "amount"},
-		"deny rule":        {`{"amount":10001,"to":"x"}`, boss, "policy"},
-		"duplicate keys":   {`{"amount":1,"amount":5000,"to":"x"}`, ana, "amount"},
-		"not JSON":         {`{"amount":`, ana, ""},
-	} {
-		t.Run(name, parked(func(t *testing.T, r *fixture) {
-			_, err := r.edit(c.args, c.by)
-			var refused *policy.EditError
-			require.ErrorAs(t, err, &refused)
-			require.Contains(t, refused.Problem, c.want)
-			require.Equal(t, approval.Pending, r.approval().Status)
-		}))
-	}
-	t.Run("other approvers", parked(func(t *testing.T, r *fixture) {
-		require.ErrorIs(t, errOf(r.edit(`{"amount":1001,"to":"x"}`, ana)), approval.ErrForbidden)
-		r.must(r.edit(`{"amount":1001,"to":"x"}`, boss))
-		r.resume()
-		require.Equal(t, []string{`{"amount":1001,"to":"x"}`}, r.refund.paid)
-	}))
-	t.Run("arguments go with an edit alone", parked(func(t *testing.T, r *fixture) {
+// TestDecisionsThatAreNone: what cannot be read, or is not about what the request asks, decides nothing.
+func TestDecisionsThatAreNone(t *testing.T) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		for _, text := range []string{`{"amount":1,"amount":5000,"to":"x"}`, `{"amount":`} {
+			require.ErrorAs(t, errOf(r.edit(text, ana)), new(*policy.EditError))
+		}
 		q := r.request(approval.Approve, ana)
 		q.Args = json.RawMessage(args)
-		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrKind)
+		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrKind, "arguments go with an edit alone")
 		require.ErrorIs(t, errOf(r.decide(approval.Edit, ana)), approval.ErrKind)
-	}))
-}
-
-// TestA9ApproversFailClosed: one place says who may decide, and in doubt it is nobody.
-func TestA9ApproversFailClosed(t *testing.T) {
-	for name, c := range map[string]struct {
-		approvers []string
-		by        policy.Principal
-		allowed   bool
-	}{
-		"in the group":       {[]string{"group:operators"}, ana, true},
-		"by name":            {[]string{"user:ana"}, policy.Principal{ID: "user:ana"}, true},
-		"a stranger":         {[]string{"group:operators"}, stranger, false},
-		"nobody":             {nil, boss, false},
-		"an empty list":      {[]string{}, boss, false},
-		"no principal":       {[]string{""}, policy.Principal{}, false},
-		"a group as a user":  {[]string{"group:operators"}, policy.Principal{ID: "group:operators"}, false},
-		"a user as a group":  {[]string{"user:ana"}, policy.Principal{ID: "user:eve", Groups: []string{"user:ana"}}, false},
-		"another spelling":   {[]string{"user:ana"}, policy.Principal{ID: "user:Ana"}, false},
-		"a wildcard is none": {[]string{"group:*", "*"}, boss, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(t *testing.T, r *fixture) {
-				r.def.Permission.Approvers = c.approvers
-				r.startAndPark(args)
-				for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
-					_, err := r.decide(a, c.by)
-					if c.allowed {
-						require.NoError(t, err)
-						return
-					}
-					require.ErrorIs(t, err, approval.ErrForbidden)
-				}
-				require.ErrorIs(t, errOf(r.edit(args, c.by)), approval.ErrForbidden)
-				require.Equal(t, approval.Pending, r.approval().Status)
-				require.Empty(t, r.inbox())
-			})
-		})
-	}
-	t.Run("another tenant's", parked(func(t *testing.T, r *fixture) {
-		q := r.request(approval.Approve, ana)
+		require.ErrorIs(t, errOf(r.decide("shrug", ana)), approval.ErrKind)
+		q = r.request(approval.Approve, ana)
 		q.Tenant = "rival"
 		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrNotFound)
-	}))
-	t.Run("no such action", parked(func(t *testing.T, r *fixture) {
-		require.ErrorIs(t, errOf(r.decide("shrug", ana)), approval.ErrKind)
-	}))
+		require.Equal(t, approval.Pending, r.approval().Status)
+		require.Empty(t, r.inbox())
+	})
 }
 
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.

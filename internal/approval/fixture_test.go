@@ -107,19 +107,29 @@ func (r *fixture) startAndPark(args string, change ...func()) {
 	require.Equal(r.t, runtime.NextWait, r.driveRun(0).Next)
 }
 
+// refundReply is a reply that calls refund.
+func refundReply(id, args string) agent.Reply {
+	return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
+}
+
 // startRun starts the run without any step.
 func (r *fixture) startRun(args string, change ...func()) {
 	r.t.Helper()
-	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+	r.replies = []agent.Reply{refundReply("c1", args)}
 	for _, f := range change {
 		f()
 	}
+	require.NoError(r.t, errOf(r.beginNextRun("k")))
+}
+
+// beginNextRun starts another run without any step.
+func (r *fixture) beginNextRun(key string) (run.AgentState, error) {
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
-		Tenant: tenant, Agent: r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
+		Tenant: tenant, Agent: r.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
 		By: r.starters, Subject: r.subject,
 	})
-	require.NoError(r.t, err)
 	r.run = s.Run
+	return s, err
 }
 
 // loadDefinition returns the current r.def, which a test may tamper with.

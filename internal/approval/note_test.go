@@ -113,14 +113,6 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 	}
 }
 
-// TestA9FailingARequestTakesAnApproverOfAllOfIt: to fail a request ends what it asks of every tool, whichever one is named.
-func TestA9FailingARequestTakesAnApproverOfAllOfIt(t *testing.T) {
-	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		require.ErrorIs(t, errOf(r.decideTool(approval.Fail, "refund", ana)), approval.ErrForbidden)
-		require.Equal(t, approval.Pending, r.approval().Status)
-	})
-}
-
 // TestDecidingWhileAGrantBesideIsUsedUp: a claim that uses up the grant of one tool between a decision on another and its write takes nothing from it.
 func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {

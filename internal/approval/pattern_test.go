@@ -55,37 +55,49 @@ func (r *fixture) grant(b *agent.GrantBounds, by policy.Principal) (approval.App
 // person.
 func (r *fixture) startRunWithArgs(key, args string) bool {
 	r.t.Helper()
-	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+	r.replies = []agent.Reply{refundReply("c1", args)}
 	return r.startNextRun(key)
 }
 
-// A grant of a pattern is of the arguments that fit it, whatever else they hold, and of no others.
-func TestA11StandingGrantOfAPattern(t *testing.T) {
-	for name, c := range map[string]struct {
-		args string
-		asks bool
+// A standing grant is of the tool, under scope call of the very arguments, and of a pattern of what fits it, whatever
+// else these arguments hold. Those that others decide about it never covers.
+func TestA11WhatAStandingGrantCovers(t *testing.T) {
+	for _, c := range []struct {
+		args                 string
+		exact, pattern, tool bool
 	}{
-		"the very call":             {args, false},
-		"another person":            {`{"amount":7,"to":"ben@example.com"}`, false},
-		"at the bound":              {`{"amount":200,"to":"x"}`, false},
-		"at the bound, spelled out": {`{"amount":2.000e2,"to":"x"}`, false},
-		"a little above":            {`{"amount":200.00000000000000000001,"to":"x"}`, true},
-		"above":                     {`{"amount":201,"to":"x"}`, true},
-		"above where others decide": {`{"amount":2000,"to":"x"}`, true},
+		{args, true, true, true},
+		{`{"to":"ana@example.com","amount":100}`, true, true, true},
+		{`{"amount":100,"to":"ana\u0040example.com"}`, true, true, true},
+		{`{"amount":101,"to":"ana@example.com"}`, false, true, true},
+		{`{"amount":100.0,"to":"ana@example.com"}`, false, true, true},
+		{`{"amount":100,"to":"ben@example.com"}`, false, true, true},
+		{`{"amount":100,"to":"ana@example.com","now":true}`, false, true, true},
+		{`{"amount":2.000e2,"to":"x"}`, false, true, true},
+		{`{"amount":200.00000000000000000001,"to":"x"}`, false, false, true},
+		{`{"amount":2000,"to":"x"}`, false, false, false},
 	} {
 		for _, under := range policies {
-			t.Run(name+" "+under.String(), func(t *testing.T) {
-				withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {
-					before := len(r.refund.paid)
-					require.Equal(t, c.asks, r.startRunWithArgs("k2", c.args))
-					if c.asks {
-						require.Equal(t, before, len(r.refund.paid))
-						return
-					}
-					require.Equal(t, []string{c.args}, r.refund.paid[before:])
-					require.Equal(t, r.listStanding()[0].Approval, r.call().Grant.Approval, "it says who granted it")
+			for _, b := range []*agent.GrantBounds{nil, {When: atMost("200")}} {
+				t.Run(fmt.Sprint(c.args, under, b != nil), func(t *testing.T) {
+					withBoundedGrant(t, under, b, func(t *testing.T, r *fixture) {
+						covers := c.exact
+						if b != nil {
+							covers = c.pattern
+						} else if under.scope == agent.ScopeTool {
+							covers = c.tool
+						}
+						before := len(r.refund.paid)
+						require.Equal(t, !covers, r.startRunWithArgs("k2", c.args))
+						if !covers {
+							require.Len(t, r.refund.paid, before)
+							return
+						}
+						require.Equal(t, []string{c.args}, r.refund.paid[before:])
+						require.Equal(t, r.listStanding()[0].Approval, r.call().Grant.Approval, "it says who granted it")
+					})
 				})
-			})
+			}
 		}
 	}
 }
@@ -101,47 +113,23 @@ func TestA11PatternOfWhatIsNotThere(t *testing.T) {
 	require.True(t, jsonx.Fits(nil, json.RawMessage(args)))
 }
 
-// So many calls are covered, in whichever runs, and the next one asks. What the grant was given on does not count.
-func TestA11StandingGrantIsUsedUp(t *testing.T) {
+// Calls of one round take their uses together; who comes late is asked.
+func TestA11UsesOfOneRound(t *testing.T) {
 	for _, under := range policies {
-		for _, when := range [][]run.Condition{nil, atMost("200")} {
-			t.Run(fmt.Sprint(under, when != nil), func(t *testing.T) {
-				withBoundedGrant(t, under, &agent.GrantBounds{When: when, Uses: 2}, func(t *testing.T, r *fixture) {
-					left := func() int { return r.listStanding()[0].RemainingUses() }
-					require.Equal(t, 2, left())
-					require.False(t, r.startRunWithArgs("k2", args))
-					require.Equal(t, 1, left())
-					require.False(t, r.startRunWithArgs("k3", args))
-					require.Empty(t, r.listStanding(), "what is used up holds no more")
-					before := len(r.refund.paid)
-					require.True(t, r.startRunWithArgs("k4", args))
-					require.Equal(t, before, len(r.refund.paid))
-					r.must(r.grant(&agent.GrantBounds{When: when, Uses: 1}, ben))
-					require.False(t, r.startRunWithArgs("k5", args), "it may be given again")
-					require.True(t, r.startRunWithArgs("k6", args))
-				})
+		for _, executor := range executors {
+			withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *fixture) {
+				r.def.Executor, r.def.Guards.DuplicateCalls = executor, false
+				r.scriptCalls(1, 3)
+				before := len(r.refund.paid)
+				require.True(t, r.startNextRun("k2"), "%s, %s", under, executor)
+				require.Len(t, r.refund.paid, before+2)
+				require.Empty(t, r.listStanding())
 			})
 		}
 	}
 }
 
-// Calls of one round take their uses together; who comes late is asked.
-func TestA11UsesOfOneRound(t *testing.T) {
-	for _, under := range policies {
-		for _, executor := range []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming} {
-			t.Run(fmt.Sprint(under, executor), func(t *testing.T) {
-				withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *fixture) {
-					r.def.Executor, r.def.Guards.DuplicateCalls = executor, false
-					r.scriptCalls(1, 3)
-					before := len(r.refund.paid)
-					require.True(t, r.startNextRun("k2"))
-					require.Equal(t, before+2, len(r.refund.paid))
-					require.Empty(t, r.listStanding())
-				})
-			})
-		}
-	}
-}
+var executors = []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}
 
 // A run that takes uses one by one goes on with what another has left it.
 func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
@@ -220,65 +208,10 @@ func TestA11RevokedBeforeTheClaim(t *testing.T) {
 	}
 }
 
-// Deny wins over every grant, whichever way it is said.
-func TestA11DenyWinsOverAPattern(t *testing.T) {
-	refused := func(why run.CallReason) func(t *testing.T, r *fixture) {
-		return func(t *testing.T, r *fixture) { require.Equal(t, why, r.call().Reason) }
-	}
-	asked := func(t *testing.T, r *fixture) {
-		require.True(t, r.state().Status == run.RunWaiting, "people are asked")
-	}
-	for name, c := range map[string]struct {
-		since func(r *fixture)
-		then  func(t *testing.T, r *fixture)
-	}{
-		"a rule": {func(r *fixture) {
-			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny})
-		}, refused(run.WhyDenied)},
-		"a rule about the arguments": {func(r *fixture) {
-			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})
-		}, refused(run.WhyDenied)},
-		"the default": {func(r *fixture) { r.def.Permission.Default = agent.DefaultDeny }, refused(run.WhyDenied)},
-		"an agent above denies": {func(r *fixture) {
-			above := r.def.Permission
-			above.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictDeny}}
-			r.def.Ceilings = []agent.Permission{above}
-		}, refused(run.WhyDenied)},
-		"an agent above asks": {func(r *fixture) {
-			above := r.def.Permission
-			above.Default = agent.DefaultAsk
-			r.def.Ceilings = []agent.Permission{above}
-		}, asked},
-		"another policy":      {func(r *fixture) { r.def.Permission.Expires += time.Hour }, asked},
-		"fewer uses":          {func(r *fixture) { r.def.Permission.Bounds.Uses = 1 }, asked},
-		"another tool":        {func(r *fixture) { r.def.Tools[0].Description = "Pays twice." }, asked},
-		"a tool that is gone": {func(r *fixture) { r.def.Tools[0].Name = "repay" }, refused(run.WhyUnknownTool)},
-		"others decide":       {func(r *fixture) { r.def.Permission.Approvers = []string{"group:bosses"} }, asked},
-		"nothing stands now": {func(r *fixture) {
-			r.def.Permission.Grants, r.def.Permission.Bounds = agent.GrantsRun, agent.StandingBounds{}
-		}, asked},
-	} {
-		for _, under := range policies {
-			t.Run(name+" "+under.String(), func(t *testing.T) {
-				withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 5}, func(t *testing.T, r *fixture) {
-					c.since(r)
-					before := len(r.refund.paid)
-					r.startRunWithArgs("k2", args)
-					require.Equal(t, before, len(r.refund.paid))
-					c.then(t, r)
-				})
-			})
-		}
-	}
-}
-
 // A person's denial of the tool in the run wins over the grant as well (scope tool).
 func TestA11DeniedToolWinsOverAPattern(t *testing.T) {
 	withBoundedGrant(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {
-		call := func(id, args string) agent.Reply {
-			return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
-		}
-		r.replies = []agent.Reply{call("c1", `{"amount":300,"to":"x"}`), call("c2", args)}
+		r.replies = []agent.Reply{refundReply("c1", `{"amount":300,"to":"x"}`), refundReply("c2", args)}
 		require.True(t, r.startNextRun("k2"))
 		before := len(r.refund.paid)
 		r.must(r.decide(approval.Deny, ana))
@@ -293,52 +226,46 @@ func TestA11DeniedToolWinsOverAPattern(t *testing.T) {
 // Bounds are refused with what is wrong, and then nothing is decided.
 func TestA11BoundsAreRefused(t *testing.T) {
 	past := time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
-	bounds := func(b agent.GrantBounds) *agent.GrantBounds { return &b }
+	type bounds = agent.GrantBounds
+	absent := []run.Condition{{Path: "/note", Ne: json.RawMessage(`"no"`)}}
 	for want, c := range map[string]struct {
-		bounds *agent.GrantBounds
-		change func(p *agent.Permission, q *approval.DecisionInput)
+		bounds agent.GrantBounds
+		policy func(p *agent.Permission)
 	}{
-		"grant.when: the arguments of the request itself do not fit /amount lte 99": {bounds(agent.GrantBounds{When: atMost("99")}), nil},
-		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds(agent.GrantBounds{When: []run.Condition{{Path: "/note", Ne: json.RawMessage(`"no"`)}}}), nil},
-		"grant.when[0]: got 0 operators":                                            {bounds(agent.GrantBounds{When: []run.Condition{{Path: "/amount"}}}), nil},
-		"grant.when[0].lte: got a string, want a number":                            {bounds(agent.GrantBounds{When: atMost(`"5"`)}), nil},
-		"grant.when: got 11 conditions, want at most 10":                            {bounds(agent.GrantBounds{When: make([]run.Condition, 11)}), nil},
-		"grant.uses: got -1":                                              {bounds(agent.GrantBounds{Uses: -1}), nil},
-		"grant.seconds: got less than zero":                               {bounds(agent.GrantBounds{Seconds: -1}), nil},
-		"grant.seconds: got 2592001, want at most 2592000":                {bounds(agent.GrantBounds{Seconds: 2592001}), nil},
-		"grant.until: got 1999-12-31T00:00:00Z, which is over":            {bounds(agent.GrantBounds{Until: past}), nil},
-		"grant.until: got 2100-12-31T00:00:00Z, want":                     {bounds(agent.GrantBounds{Until: past.AddDate(101, 0, 0)}), nil},
-		"grant.uses: got 6, want at most 5":                               {bounds(agent.GrantBounds{Uses: 6}), func(p *agent.Permission, _ *approval.DecisionInput) { p.Bounds.Uses = 5 }},
-		"grant.seconds: got 61, want at most 60":                          {bounds(agent.GrantBounds{Seconds: 61}), func(p *agent.Permission, _ *approval.DecisionInput) { p.Bounds.Expires = time.Minute }},
-		"the agent's policy grants calls with their very arguments alone": {bounds(agent.GrantBounds{When: atMost("200")}), func(p *agent.Permission, _ *approval.DecisionInput) { p.Bounds.Pattern = false }},
-		"got bounds of a standing grant, and this decision on approval": {bounds(agent.GrantBounds{Uses: 1}), func(p *agent.Permission, _ *approval.DecisionInput) {
+		"grant.when: the arguments of the request itself do not fit /amount lte 99": {bounds{When: atMost("99")}, nil},
+		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds{When: absent}, nil},
+		"grant.when[0]: got 0 operators":                                            {bounds{When: []run.Condition{{Path: "/amount"}}}, nil},
+		"grant.when[0].lte: got a string, want a number":                            {bounds{When: atMost(`"5"`)}, nil},
+		"grant.when: got 11 conditions, want at most 10":                            {bounds{When: make([]run.Condition, 11)}, nil},
+		"grant.uses: got -1":                                              {bounds{Uses: -1}, nil},
+		"grant.seconds: got less than zero":                               {bounds{Seconds: -1}, nil},
+		"grant.seconds: got 2592001, want at most 2592000":                {bounds{Seconds: 2592001}, nil},
+		"grant.until: got 1999-12-31T00:00:00Z, which is over":            {bounds{Until: past}, nil},
+		"grant.until: got 2100-12-31T00:00:00Z, want":                     {bounds{Until: past.AddDate(101, 0, 0)}, nil},
+		"grant.uses: got 6, want at most 5":                               {bounds{Uses: 6}, func(p *agent.Permission) { p.Bounds.Uses = 5 }},
+		"grant.seconds: got 61, want at most 60":                          {bounds{Seconds: 61}, func(p *agent.Permission) { p.Bounds.Expires = time.Minute }},
+		"the agent's policy grants calls with their very arguments alone": {bounds{When: atMost("200")}, func(p *agent.Permission) { p.Bounds.Pattern = false }},
+		"got bounds of a standing grant, and this decision on approval": {bounds{Uses: 1}, func(p *agent.Permission) {
 			p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{}
 		}},
-		"got bounds of a standing grant, and this decision": {bounds(agent.GrantBounds{Uses: 1}), func(_ *agent.Permission, q *approval.DecisionInput) { q.Action = approval.Deny }},
 	} {
 		for _, under := range []policyMode{replaysCall, blocksCall} {
-			t.Run(want+" "+under.String(), func(t *testing.T) {
-				withFixture(t, func(t *testing.T, r *fixture) {
-					r.allowStandingGrants(under)
-					var q approval.DecisionInput
-					if c.change != nil {
-						c.change(&r.def.Permission, &q)
-					}
-					require.NoError(t, r.def.Check())
-					r.startAndPark(args)
-					action := q.Action
-					if action == "" {
-						action = approval.Approve
-					}
-					q = r.request(action, ana)
-					q.Grant = c.bounds
-					_, err := r.desk().Decide(r.ctx, q)
-					var refused *approval.GrantError
-					require.ErrorAs(t, err, &refused)
-					require.Contains(t, refused.Problem, want)
-					require.Equal(t, approval.Pending, r.approval().Status)
-					require.Empty(t, r.listStanding())
-				})
+			withFixture(t, func(t *testing.T, r *fixture) {
+				r.allowStandingGrants(under)
+				if c.policy != nil {
+					c.policy(&r.def.Permission)
+				}
+				require.NoError(t, r.def.Check())
+				r.startAndPark(args)
+				var refused *approval.GrantError
+				require.ErrorAs(t, errOf(r.grant(&c.bounds, ana)), &refused)
+				require.Contains(t, refused.Problem, want)
+				denial := r.request(approval.Deny, ana)
+				denial.Grant = &c.bounds
+				require.ErrorAs(t, errOf(r.desk().Decide(r.ctx, denial)), &refused)
+				require.Contains(t, refused.Problem, "got bounds of a standing grant, and this decision")
+				require.Equal(t, approval.Pending, r.approval().Status)
+				require.Empty(t, r.listStanding())
 			})
 		}
 	}

@@ -12,41 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
-
-// Under scope call a standing grant is of the very arguments: a later run that calls the tool with any others asks.
-func TestStandingGrantOfACall(t *testing.T) {
-	for name, c := range map[string]struct {
-		args string
-		asks bool
-	}{
-		"the same":            {args, false},
-		"keys in other order": {`{"to":"ana@example.com","amount":100}`, false},
-		"escaped otherwise":   {`{"amount":100,"to":"ana\u0040example.com"}`, false},
-		"another amount":      {`{"amount":101,"to":"ana@example.com"}`, true},
-		"spelled otherwise":   {`{"amount":100.0,"to":"ana@example.com"}`, true},
-		"text for a number":   {`{"amount":100,"to":"ben@example.com"}`, true},
-		"one more key":        {`{"amount":100,"to":"ana@example.com","now":true}`, true},
-	} {
-		for _, under := range policies {
-			t.Run(name+" "+under.String(), func(t *testing.T) {
-				withStandingGrant(t, under, func(t *testing.T, r *fixture) {
-					before := len(r.refund.paid)
-					r.replies[0].Calls[0].Input = []byte(c.args)
-					asks := c.asks && under.scope == agent.ScopeCall
-					require.Equal(t, asks, r.startNextRun("k2"))
-					if asks {
-						require.Equal(t, before, len(r.refund.paid))
-						return
-					}
-					require.Equal(t, []string{c.args}, r.refund.paid[before:])
-				})
-			})
-		}
-	}
-}
 
 // An edited approval stands for the edited arguments, and not for those that were asked about; for none where the edited ones need nobody.
 func TestEditedApprovalStandsForItsArguments(t *testing.T) {
@@ -72,36 +39,6 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 			require.False(t, r.startNextRun("k3"))
 		})
 	}
-}
-
-// An approval of one call lets every like call of its run go on: one that waits beside it, whose own request is voided, and later ones. What
-// is not like it waits.
-func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
-	withFixture(t, func(t *testing.T, r *fixture) {
-		r.def.Permission.Grants = agent.GrantsStanding
-		r.startRun(args, func() {
-			call := func(id, args string) agent.ReplyCall {
-				return agent.ReplyCall{ID: id, Name: "refund", Input: json.RawMessage(args)}
-			}
-			r.replies = []agent.Reply{{Calls: []agent.ReplyCall{call("c1", args), call("c2", args), call("c3", `{"amount":7,"to":"x"}`)}}, {Calls: []agent.ReplyCall{call("c4", args)}}}
-		})
-		require.Equal(t, runtime.NextWait, r.driveRun(0).Next)
-		r.must(r.decide(approval.Approve, ana))
-		r.resume()
-		require.Equal(t, []string{args, args}, r.refund.paid)
-		s := r.state()
-		require.Len(t, s.Waits(), 1)
-		require.Equal(t, "c3", s.Waits()[0].ID)
-		beside, err := approval.Get(r.ctx, r.table, tenant, run.ApprovalID(r.run, "c2", 1))
-		require.NoError(t, err)
-		require.Equal(t, approval.Voided, beside.Status)
-		q := r.request(approval.Deny, ana)
-		q.ID = s.Waits()[0].Wait.Approval
-		r.must(r.desk().Decide(r.ctx, q))
-		r.resume()
-		require.Equal(t, []string{args, args, args}, r.refund.paid)
-		require.Len(t, r.listStanding(), 1, "what was denied is not on record")
-	})
 }
 
 // Word on what became of a call, also that it is to run again, makes no grant; nor does a decision that was made before anything was shown.

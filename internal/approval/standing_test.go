@@ -1,6 +1,7 @@
 package approval_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -37,14 +38,7 @@ var (
 // for args.
 func withStandingGrant(t *testing.T, under policyMode, f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	withFixture(t, func(t *testing.T, r *fixture) {
-		p := &r.def.Permission
-		p.Mode, p.Scope, p.Grants = under.mode, under.scope, agent.GrantsStanding
-		require.NoError(t, r.def.Check())
-		r.startAndPark(args)
-		r.must(r.decide(approval.Approve, ana))
-		f(t, r)
-	})
+	withBoundedGrant(t, under, nil, f)
 }
 
 // startNextRun starts another run that calls refund, and reports whether it waits for a person.
@@ -52,15 +46,6 @@ func (r *fixture) startNextRun(key string) bool {
 	r.t.Helper()
 	require.NoError(r.t, errOf(r.beginNextRun(key)))
 	return r.driveRun(0).Next == runtime.NextWait
-}
-
-// beginNextRun starts another run without any step.
-func (r *fixture) beginNextRun(key string) (run.AgentState, error) {
-	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
-		Tenant: tenant, Agent: r.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}}, By: r.starters,
-	})
-	r.run = s.Run
-	return s, err
 }
 
 // listStanding lists the live standing grants.
@@ -76,35 +61,61 @@ func (r *fixture) revoke(by policy.Principal) error {
 	return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", By: by})
 }
 
-// A later run calls the tool without asking, unless what was granted has gone or changed since.
-func TestStandingGrant(t *testing.T) {
+// A later run calls the tool without asking, unless what was granted has gone or changed since. Deny wins over every
+// grant, whichever way it is said.
+func TestStandingGrantInALaterRun(t *testing.T) {
+	const covered, asks run.CallReason = "", "people are asked"
+	above := func(change func(p *agent.Permission)) func(r *fixture) {
+		return func(r *fixture) {
+			p := r.def.Permission
+			change(&p)
+			r.def.Ceilings = []agent.Permission{p}
+		}
+	}
+	denies := agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny}
+	rule := func(rule agent.Rule) func(p *agent.Permission) {
+		return func(p *agent.Permission) { p.Rules = append(p.Rules[:len(p.Rules):len(p.Rules)], rule) }
+	}
+	policy := func(change func(p *agent.Permission)) func(r *fixture) {
+		return func(r *fixture) { change(&r.def.Permission) }
+	}
 	for name, c := range map[string]struct {
-		since func(t *testing.T, r *fixture)
-		asks  bool
+		since func(r *fixture)
+		want  run.CallReason
 	}{
-		"nothing has changed": {func(*testing.T, *fixture) {}, false},
-		"revoked":             {func(t *testing.T, r *fixture) { require.NoError(t, r.revoke(ben)) }, true},
-		"about to expire":     {func(*testing.T, *fixture) { time.Sleep(agent.StandingLife - time.Minute) }, false},
-		"expired":             {func(*testing.T, *fixture) { time.Sleep(agent.StandingLife) }, true},
-		"the tool changed":    {func(_ *testing.T, r *fixture) { r.def.Tools[0].Description = "Pays it all back." }, true},
-		"the policy changed":  {func(_ *testing.T, r *fixture) { r.def.Permission.Expires += time.Hour }, true},
-		"another agent":       {func(_ *testing.T, r *fixture) { r.def.Name = "other" }, true},
-		"other approvers":     {func(_ *testing.T, r *fixture) { r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`) }, true},
-		"not standing now":    {func(_ *testing.T, r *fixture) { r.def.Permission.Grants = agent.GrantsRun }, true},
+		"nothing has changed":   {func(*fixture) {}, covered},
+		"revoked":               {func(r *fixture) { require.NoError(r.t, r.revoke(ben)) }, asks},
+		"about to expire":       {func(*fixture) { time.Sleep(agent.StandingLife - time.Minute) }, covered},
+		"expired":               {func(*fixture) { time.Sleep(agent.StandingLife) }, asks},
+		"another agent":         {func(r *fixture) { r.def.Name = "other" }, asks},
+		"another tool":          {func(r *fixture) { r.def.Tools[0].Description = "Pays twice." }, asks},
+		"a tool that is gone":   {func(r *fixture) { r.def.Tools[0].Name = "repay" }, run.WhyUnknownTool},
+		"another policy":        {policy(func(p *agent.Permission) { p.Expires += time.Hour }), asks},
+		"fewer uses":            {policy(func(p *agent.Permission) { p.Bounds.Uses = 1 }), asks},
+		"others decide":         {policy(func(p *agent.Permission) { p.Approvers = []string{"group:bosses"} }), asks},
+		"nothing stands":        {policy(func(p *agent.Permission) { p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{} }), asks},
+		"the default denies":    {policy(func(p *agent.Permission) { p.Default = agent.DefaultDeny }), run.WhyDenied},
+		"a rule denies":         {policy(rule(denies)), run.WhyDenied},
+		"a rule of arguments":   {policy(rule(agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})), run.WhyDenied},
+		"an agent above denies": {above(rule(denies)), run.WhyDenied},
+		"an agent above asks":   {above(func(p *agent.Permission) { p.Default = agent.DefaultAsk }), asks},
 	} {
 		for _, under := range policies {
-			t.Run(name+" "+under.String(), func(t *testing.T) {
-				withStandingGrant(t, under, func(t *testing.T, r *fixture) {
-					c.since(t, r)
-					before := len(r.refund.paid)
-					require.Equal(t, c.asks, r.startNextRun("k2"))
-					if c.asks {
-						require.Equal(t, before, len(r.refund.paid))
-					} else {
-						require.Equal(t, before+1, len(r.refund.paid))
-					}
+			for _, b := range []*agent.GrantBounds{nil, {When: atMost("200"), Uses: 5}} {
+				t.Run(fmt.Sprint(name, under, b != nil), func(t *testing.T) {
+					withBoundedGrant(t, under, b, func(t *testing.T, r *fixture) {
+						c.since(r)
+						before := len(r.refund.paid)
+						require.Equal(t, c.want == asks, r.startNextRun("k2"))
+						if c.want == covered {
+							before++
+						} else if c.want != asks {
+							require.Equal(t, c.want, r.call().Reason)
+						}
+						require.Len(t, r.refund.paid, before)
+					})
 				})
-			})
+			}
 		}
 	}
 }

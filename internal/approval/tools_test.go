@@ -2,7 +2,6 @@ package approval_test
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
@@ -27,21 +26,11 @@ func withToolsRequest(t *testing.T, f func(t *testing.T, r *fixture)) {
 		wire.Name = "wire"
 		r.def.Tools = append(r.def.Tools, wire)
 		p.Rules = []agent.Rule{{Tool: "wire", Verdict: agent.VerdictAsk, Approvers: []string{"group:bosses"}}}
-		r.startWithCalls(`{"c1":"refund","c2":"wire"}`)
+		r.startAndPark(args, func() {
+			wire := agent.ReplyCall{ID: "c2", Name: "wire", Input: json.RawMessage(args)}
+			r.replies[0].Calls = append(r.replies[0].Calls, wire)
+		})
 		f(t, r)
-	})
-}
-
-// startWithCalls starts the run with these calls.
-func (r *fixture) startWithCalls(calls string) {
-	r.t.Helper()
-	var tools map[string]string
-	require.NoError(r.t, json.Unmarshal([]byte(calls), &tools))
-	r.startAndPark(args, func() {
-		r.replies[0].Calls = nil
-		for _, id := range []string{"c1", "c2"} {
-			r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: id, Name: tools[id], Input: json.RawMessage(args)})
-		}
 	})
 }
 
@@ -86,71 +75,55 @@ func TestADecidedToolOfARequestThatWaits(t *testing.T) {
 	require.EqualError(t, err, "approval a1 is decided about that tool, and waits for the others")
 }
 
-// A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or about none.
+// A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or about
+// none.
 func TestDecideTools(t *testing.T) {
 	const none, granted, denied = run.ToolVerdict(""), run.ToolGranted, run.ToolDenied
+	const pending, yes, no = approval.Pending, approval.Approve, approval.Deny
 	type said struct {
-		do   approval.Action
-		tool string
-		by   policy.Principal
-		want error // nil = taken
-		as   []run.ToolVerdict
-		then approval.Status
+		do           approval.Action
+		tool         string
+		by           policy.Principal
+		want         error // nil = taken
+		refund, wire run.ToolVerdict
+		then         approval.Status
 	}
 	decided := &approval.DecidedError{}
 	for name, story := range map[string][]said{
 		"one by one": {
-			{approval.Approve, "refund", ana, nil, []run.ToolVerdict{granted, none}, approval.Pending},
-			{approval.Deny, "wire", boss, nil, []run.ToolVerdict{granted, denied}, approval.Approved},
+			{yes, "refund", ana, nil, granted, none, pending}, {no, "wire", boss, nil, granted, denied, approval.Approved},
 		},
-		"all at once": {{approval.Deny, "", boss, nil, []run.ToolVerdict{denied, denied}, approval.Denied}},
+		"all at once": {{no, "", boss, nil, denied, denied, approval.Denied}},
 		"not all of them, so none": {
-			{approval.Approve, "", ana, approval.ErrForbidden, []run.ToolVerdict{none, none}, approval.Pending},
-			{approval.Approve, "wire", boss, nil, []run.ToolVerdict{none, granted}, approval.Pending},
-			{approval.Approve, "", ana, nil, []run.ToolVerdict{granted, granted}, approval.Approved}, // what is left
+			{yes, "", ana, approval.ErrForbidden, none, none, pending}, {yes, "wire", boss, nil, none, granted, pending},
+			{yes, "", ana, nil, granted, granted, approval.Approved}, // what is left
 		},
-		"somebody else's tool": {{approval.Deny, "wire", ana, approval.ErrForbidden, []run.ToolVerdict{none, none}, approval.Pending}},
-		"nobody's":             {{approval.Deny, "refund", stranger, approval.ErrForbidden, []run.ToolVerdict{none, none}, approval.Pending}},
-		"no such tool":         {{approval.Deny, "mail", boss, approval.ErrKind, []run.ToolVerdict{none, none}, approval.Pending}},
+		"somebody else's tool": {{no, "wire", ana, approval.ErrForbidden, none, none, pending}},
+		"no such tool":         {{no, "mail", boss, approval.ErrKind, none, none, pending}},
+		"all of it fails":      {{approval.Fail, "refund", ana, approval.ErrForbidden, none, none, pending}},
 		"the first word counts": {
-			{approval.Deny, "refund", ana, nil, []run.ToolVerdict{denied, none}, approval.Pending},
-			{approval.Deny, "refund", ben, nil, []run.ToolVerdict{denied, none}, approval.Pending},
-			{approval.Approve, "refund", ben, decided, []run.ToolVerdict{denied, none}, approval.Pending},
+			{no, "refund", ana, nil, denied, none, pending}, {no, "refund", ben, nil, denied, none, pending},
+			{yes, "refund", ben, decided, denied, none, pending},
 		},
 		"the rest twice is the same": {
-			{approval.Deny, "refund", ana, nil, []run.ToolVerdict{denied, none}, approval.Pending},
-			{approval.Approve, "", boss, nil, []run.ToolVerdict{denied, granted}, approval.Approved},
-			{approval.Approve, "", boss, nil, []run.ToolVerdict{denied, granted}, approval.Approved},
-			{approval.Deny, "", boss, decided, []run.ToolVerdict{denied, granted}, approval.Approved},
+			{no, "refund", ana, nil, denied, none, pending}, {yes, "", boss, nil, denied, granted, approval.Approved},
+			{yes, "", boss, nil, denied, granted, approval.Approved}, {no, "", boss, decided, denied, granted, approval.Approved},
 		},
-		"called off": {{approval.Cancel, "", boss, nil, []run.ToolVerdict{run.ToolCancelled, run.ToolCancelled}, approval.Cancelled}},
+		"cancelled": {{approval.Cancel, "", boss, nil, run.ToolCancelled, run.ToolCancelled, approval.Cancelled}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withToolsRequest(t, func(t *testing.T, r *fixture) {
-				for i, s := range story {
-					_, err := r.decideTool(s.do, s.tool, s.by)
-					switch {
-					case s.want == nil:
-						require.NoError(t, err, i)
-					case errors.As(s.want, new(*approval.DecidedError)):
-						require.ErrorAs(t, err, new(*approval.DecidedError), i)
-					default:
-						require.ErrorIs(t, err, s.want, i)
-					}
-					require.Equal(t, s.as, verdicts(r.approval()), i)
-					require.Equal(t, s.then, r.approval().Status, i)
+		withToolsRequest(t, func(t *testing.T, r *fixture) {
+			for i, s := range story {
+				_, err := r.decideTool(s.do, s.tool, s.by)
+				if s.want == decided {
+					require.ErrorAs(t, err, new(*approval.DecidedError), "%s %d", name, i)
+				} else {
+					require.ErrorIs(t, err, s.want, "%s %d", name, i)
 				}
-			})
+				require.Equal(t, []run.ToolVerdict{s.refund, s.wire}, verdicts(r.approval()), "%s %d", name, i)
+				require.Equal(t, s.then, r.approval().Status, "%s %d", name, i)
+			}
 		})
 	}
-}
-
-// An edit has nothing to edit: what is granted is the tool, whatever it is called with.
-func TestToolsAreNotEdited(t *testing.T) {
-	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		require.ErrorIs(t, errOf(r.edit(args, boss)), approval.ErrKind)
-		require.Empty(t, r.inbox())
-	})
 }
 
 // Who decides about a tool while somebody decides about another of the request loses neither.
@@ -235,7 +208,7 @@ func TestClaimIsHeldToTheGrant(t *testing.T) {
 		it := r.item()
 		it.Attrs["v0"] = store.Str("denied")
 		require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
-		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
+		r.replies = append(r.replies, refundReply("c3", args))
 		r.resume()
 		s := r.state()
 		c, _ := s.Call("c3")
