@@ -219,16 +219,16 @@ func TestDecisionsThatAreNone(t *testing.T) {
 
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
 func TestA12SameAndOther(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		hookWrite(r.table, "A", nil, func() error { return errReset })
-		first := r.must(r.decide(approval.Deny, ana)) // executed, then error: it looks who won, and it did
-		r.resume()
-		again := r.must(r.decide(approval.Deny, ana))
-		require.Equal(t, first, again)
-		require.ErrorContains(t, errOf(r.decide(approval.Approve, ben)), "is denied: deny by user:ana")
-		require.Empty(t, r.refund.paid)
-		require.Equal(t, run.WhyDenied, r.call().Reason)
-	})
+	for action, said := range map[approval.Action]string{approval.Deny: "is denied: deny by user:ana", approval.Cancel: "is cancelled: cancel by user:ana"} {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
+			hookWrite(r.table, "A", nil, func() error { return errReset })
+			first := r.must(r.decide(action, ana)) // executed, then error: it looks who won, and it did
+			r.resume()
+			require.Equal(t, first, r.must(r.decide(action, ana)))
+			require.ErrorContains(t, errOf(r.decide(approval.Approve, ben)), said)
+			require.Empty(t, r.refund.paid)
+		})
+	}
 	t.Run("an edit is another decision than an approval, and than another edit", parked(func(t *testing.T, r *fixture) {
 		r.must(r.edit(`{"amount":1,"to":"x"}`, ana))
 		r.must(r.edit(`{ "amount": 1, "to": "x" }`, ben)) // the same but for white space

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -253,83 +251,59 @@ func TestAnswers(t *testing.T) {
 
 // Errors say whether anything may have been done: tool.LostError, or nothing was sent.
 func TestWhatWasSentIsKnown(t *testing.T) {
-	cut := func(w http.ResponseWriter, _ *http.Request) {
-		c, _, err := w.(http.Hijacker).Hijack()
-		if err == nil {
-			_ = c.Close()
-		}
-	}
-	garbled := func(w http.ResponseWriter, r *http.Request) { // an error that quotes what was received
-		c, _, err := w.(http.Hijacker).Hijack()
-		if err == nil {
-			_, _ = io.WriteString(c, canary+"\r\n\r\n")
-			_ = c.Close()
-		}
-	}
-	half := func(w http.ResponseWriter, r *http.Request) {
+	half := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, "half")
 	}
 	gateway := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 	}
-	away := func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "http://other.example/", http.StatusTemporaryRedirect)
+	away := http.RedirectHandler("http://other.example/", http.StatusTemporaryRedirect).ServeHTTP
+	call := func(t *testing.T, s *site, effect run.Effect) (agent.ToolResultData, error) {
+		session := remote(t, s.host).Open("default", nil)
+		defer session.Close()
+		sp := spec(agent.HTTPTool{Method: "POST", URL: s.URL + "/x?key=${secret:KEY}"}, `"a":{}`)
+		sp.Effect = effect
+		return session.Tool(sp).Call(t.Context(), httpCall(`{"a":1}`))
 	}
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
 		answer http.HandlerFunc
 		effect run.Effect
-		lost   bool
-		says   string // of a result
+		says   string // of a result; "" = the call is lost
 	}{
-		"cut before an answer":       {answer: cut, effect: run.EffectNonIdempotent, lost: true},
-		"cut within an answer":       {answer: half, effect: run.EffectNonIdempotent, lost: true},
-		"what is no HTTP":            {answer: garbled, effect: run.EffectNonIdempotent, lost: true},
-		"cut, idempotent":            {answer: cut, effect: run.EffectIdempotent, lost: true},
-		"a bad gateway":              {answer: gateway(502), effect: run.EffectNonIdempotent, lost: true},
-		"a gateway that ran out":     {answer: gateway(504), effect: run.EffectNonIdempotent, lost: true},
-		"a bad gateway, idempotent":  {answer: gateway(502), effect: run.EffectIdempotent, says: "status 502 Bad Gateway"},
-		"a redirect to another host": {answer: away, effect: run.EffectNonIdempotent, says: "status 307 Temporary Redirect\nThe redirect was not followed: not allowed: other.example:80 is not among"},
+		{half, run.EffectNonIdempotent, ""}, {half, run.EffectIdempotent, ""},
+		{gateway(502), run.EffectNonIdempotent, ""}, {gateway(504), run.EffectNonIdempotent, ""},
+		{gateway(502), run.EffectIdempotent, "status 502 Bad Gateway"},
+		{away, run.EffectNonIdempotent, "status 307 Temporary Redirect\nThe redirect was not followed: not allowed: other.example:80 is not among"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, c.answer)
-			session := remote(t, s.host).Open("default", nil)
-			defer session.Close()
-			sp := spec(agent.HTTPTool{Method: "POST", URL: s.URL + "/x?key=${secret:KEY}"}, `"a":{}`)
-			sp.Effect = c.effect
-			res, err := session.Tool(sp).Call(t.Context(), httpCall(`{"a":1}`))
-			s.mu.Lock() // of a connection that was cut
-			require.Len(t, s.seen, 1, "sent once")
-			s.mu.Unlock()
-			require.Equal(t, c.lost, errors.As(err, new(*tool.LostError)), "%v", err)
-			if !c.lost {
-				require.NoError(t, err)
-				require.Contains(t, res.Content, c.says)
-				require.True(t, res.IsError)
-				return
-			}
-			require.NotContains(t, err.Error(), "canary")
-			require.NotContains(t, err.Error(), "key=")
-		})
+		s := newSite(t, c.answer)
+		res, err := call(t, s, c.effect)
+		require.Len(t, s.seen, 1, "sent once")
+		if c.says != "" {
+			require.NoError(t, err)
+			require.Contains(t, res.Content, c.says)
+			require.True(t, res.IsError)
+			continue
+		}
+		require.ErrorAs(t, err, new(*tool.LostError))
+		require.NotContains(t, err.Error(), "canary")
+		require.NotContains(t, err.Error(), "key=")
 	}
 	t.Run("nobody listens", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		at := l.Addr().String()
-		require.NoError(t, l.Close())
-		session := remote(t, at).Open("default", nil)
-		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), httpCall(`{}`))
+		s := newSite(t, okHTTP)
+		s.Close()
+		session := remote(t, s.host).Open("default", nil)
+		pay := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``))
+		_, err := pay.Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "refused")
 		require.NotErrorAs(t, err, new(*tool.LostError))
 		session.Close()
-		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), httpCall(`{}`))
+		_, err = pay.Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "has ended")
 	})
 	t.Run("a host that is not to be reached", func(t *testing.T) {
 		s := newSite(t, okHTTP)
-		session := remote(t).Open("default", nil)
-		defer session.Close()
-		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), httpCall(`{}`))
+		_, err := remote(t).Open("default", nil).Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "not public")
 		require.Empty(t, s.seen)
 	})
@@ -353,52 +327,48 @@ func each(form string) string {
 	return all.String()
 }
 
-// Secrets go where they are wanted, and nothing of them comes back: not in a result, not in media, not in an error.
+// Secrets go where they are wanted, and nothing of them comes back, however it is written: not in a result, not in
+// media, not in an error.
 func TestSecretsDoNotComeBack(t *testing.T) {
-	tool := agent.HTTPTool{
-		Method: "POST", Headers: map[string]string{"Authorization": "Bearer ${secret:KEY}"}, Query: map[string]string{"k": "${secret:KEY}"},
-		Body: json.RawMessage(`{"pass":"${secret:KEY}","n":"{n}"}`),
-	}
 	quoted, err := json.Marshal(canary)
 	require.NoError(t, err)
-	echoes := map[string]string{
-		"plain": canary, "JSON": `{"k":` + string(quoted) + `}`, "query": "?k=" + url.QueryEscape(canary), "path": url.PathEscape(canary),
-		"JSON with slashes": strings.ReplaceAll(canary, "/", `\/`),
-		"base64":            "czNjcjN0L2NhbmFyeSt2YWx1ZQ==",
-		"hexadecimal":       hex.EncodeToString([]byte(canary)), "HEXADECIMAL": strings.ToUpper(hex.EncodeToString([]byte(canary))),
-		"hex with colons": each(":%02x")[1:], "hex of a program": each(", 0x%02X")[2:], "all percent": each("%%%02X"), "percent": each("%%%02x"), "percent twice": each("%%25%02x"),
-		"all JSON": each(`\u%04x`), "JSON capitals": each(`\u%04X`), "JSON in JSON": each(`\\u%04x`), "program": each(`\x%02x`), "octal": each(`\%03o`), "braces": each(`\u{%x}`),
-		"entities": each("&#%d;"), "hexadecimal entities": each("&#x%X;"), "entities in entities": each("&amp;#%d;"), "entities without end": each("&#%07d"),
-		"HTML": strings.NewReplacer("/", "&sol;", "+", "&plus;").Replace(canary), "a bit of each": `s%33&#99;r\u0033t/c\x61nary%2Bv&#x61;lue`,
+	var status int
+	var kind, echo string
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "you sent "+echo+".")
+	})
+	tool := agent.HTTPTool{
+		Method: "POST", URL: s.URL + "/bot${secret:KEY}/send", Query: map[string]string{"k": "${secret:KEY}"},
+		Headers: map[string]string{"Authorization": "Bearer ${secret:KEY}"}, Body: json.RawMessage(`{"pass":"${secret:KEY}","n":"{n}"}`),
 	}
-	for name, echo := range echoes {
-		for _, status := range []int{200, 401, 500} {
-			for _, kind := range []string{"text/plain", "image/png"} {
-				t.Run(fmt.Sprint(name, status, kind), func(t *testing.T) {
-					s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-						w.Header().Set("Content-Type", kind)
-						w.WriteHeader(status)
-						_, _ = io.WriteString(w, "you sent "+echo+".")
-					})
-					h := tool
-					h.URL = s.URL + "/bot${secret:KEY}/send"
-					res, err := enter(t, s, h, `"n":{}`, `{"n":1}`)
-					require.NoError(t, err)
-					require.Len(t, s.seen, 1)
-					require.Equal(t, "Bearer "+canary, s.seen[0].header.Get("Authorization"))
-					require.Equal(t, "/bots3cr3t%2Fcanary+value/send?k=s3cr3t%2Fcanary%2Bvalue", s.seen[0].uri)
-					require.JSONEq(t, `{"pass":`+string(quoted)+`,"n":1}`, s.seen[0].body)
-					all := fmt.Sprint(res)
-					require.NotContains(t, all, "canary")
-					require.NotContains(t, all, echo)
-					require.NotContains(t, all, "czNjcjN0L2")
-					if status != 200 || kind == "text/plain" {
-						require.Contains(t, res.Content, "you sent ")
-						require.Contains(t, res.Content, "${secret:KEY}")
-					} else {
-						require.Empty(t, res.Media)
-					}
-				})
+	for _, echo = range []string{
+		canary, `{"k":` + string(quoted) + `}`, url.QueryEscape(canary), url.PathEscape(canary), strings.ReplaceAll(canary, "/", `\/`),
+		"czNjcjN0L2NhbmFyeSt2YWx1ZQ==", hex.EncodeToString([]byte(canary)), strings.ToUpper(hex.EncodeToString([]byte(canary))),
+		each(":%02x")[1:], each(", 0x%02X")[2:], each("%%%02X"), each("%%%02x"), each("%%25%02x"), // hexadecimal and percent
+		each(`\u%04x`), each(`\u%04X`), each(`\\u%04x`), each(`\x%02x`), each(`\%03o`), each(`\u{%x}`), // JSON and programs
+		each("&#%d;"), each("&#x%X;"), each("&amp;#%d;"), each("&#%07d"), // entities
+		strings.NewReplacer("/", "&sol;", "+", "&plus;").Replace(canary), `s%33&#99;r\u0033t/c\x61nary%2Bv&#x61;lue`,
+	} {
+		for _, status = range []int{200, 401} {
+			for _, kind = range []string{"text/plain", "image/png"} {
+				s.seen = nil
+				res, err := enter(t, s, tool, `"n":{}`, `{"n":1}`)
+				require.NoError(t, err)
+				require.Len(t, s.seen, 1)
+				require.Equal(t, "Bearer "+canary, s.seen[0].header.Get("Authorization"))
+				require.Equal(t, "/bots3cr3t%2Fcanary+value/send?k=s3cr3t%2Fcanary%2Bvalue", s.seen[0].uri)
+				require.JSONEq(t, `{"pass":`+string(quoted)+`,"n":1}`, s.seen[0].body)
+				for _, secret := range []string{"canary", echo, "czNjcjN0L2"} {
+					require.NotContains(t, fmt.Sprint(res), secret)
+				}
+				if status != 200 || kind == "text/plain" {
+					require.Contains(t, res.Content, "you sent ")
+					require.Contains(t, res.Content, "${secret:KEY}")
+				} else {
+					require.Empty(t, res.Media)
+				}
 			}
 		}
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
@@ -75,11 +74,14 @@ func TestInvoke(t *testing.T) {
 		c := serving(t, f)
 		spec := stock
 		spec.Lambda = &agent.LambdaTool{Function: name}
-		got, err := lambdaCall(t, c, spec, take)
+		in := take // it sees the state it shares, and what people answered when it asked
+		in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
+		got, err := lambdaCall(t, c, spec, in)
 		require.NoError(t, err)
 		require.Equal(t, agent.ToolResultData{Content: "ok"}, got)
 		require.Equal(t, []standins.Invoked{{
-			Function: name, Payload: json.RawMessage(`{"tool":"stock.take","args":{"n":1.0},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1"}`),
+			Function: name, Payload: json.RawMessage(`{"tool":"stock.take","args":{"n":1.0},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1",` +
+				`"state":{"cart":[1.0]},"resume":false}`),
 		}}, f.Asked())
 	}
 }
@@ -122,19 +124,6 @@ func TestResults(t *testing.T) {
 		require.NoError(t, err, given)
 		require.Equal(t, want, got, given)
 	}
-}
-
-// The function sees the state it shares, and what people answered when it asked.
-func TestStateAndAnswer(t *testing.T) {
-	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}}
-	in := take
-	in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
-	_, err := lambdaCall(t, serving(t, f), stock, in)
-	require.NoError(t, err)
-	var got policy.FunctionCall
-	require.NoError(t, json.Unmarshal(f.Asked()[0].Payload, &got))
-	require.Equal(t, []string{`{"cart":[1.0]}`, `false`}, []string{string(got.State), string(got.Resume)})
-	require.Nil(t, got.Callback)
 }
 
 // A function that says it failed is a failed call in its own words, bounded and without its stack; one that ended
@@ -201,16 +190,6 @@ func TestRefusals(t *testing.T) {
 			require.NotContains(t, err.Error(), "<")
 		}
 	}
-}
-
-// What was throttled once goes through.
-func TestThrottledOnce(t *testing.T) {
-	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`"ok"`)}}
-	f.Refuse = func(n int) (int, string) { return map[int]int{1: 429}[n], "TooManyRequestsException" }
-	got, err := lambdaCall(t, serving(t, f), stock, take)
-	require.NoError(t, err)
-	require.Equal(t, "ok", got.Content)
-	require.Len(t, f.Asked(), 1)
 }
 
 // A connection that breaks after the function ran leaves open whether it did: it is entered once more only where that

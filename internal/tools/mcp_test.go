@@ -317,6 +317,9 @@ func TestResultsOfServers(t *testing.T) {
 				got, err := over(t, p).call("echo", tool.Call{})
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
+				for _, a := range p.calls("initialize") {
+					require.JSONEq(t, `{}`, string(a.Params.Capabilities), "nothing is promised")
+				}
 			}
 		})
 	}
@@ -368,40 +371,4 @@ func TestHiddenTextInDefinitions(t *testing.T) {
 	require.Equal(t, "safe<U+202E>evil<U+0007>\nnext", got.Tools[0].Description)
 	require.Equal(t, "T<U+200B>", got.Tools[0].Hints.Title)
 	require.JSONEq(t, `{"type":"object","properties":{"a":{"type":"string","description":"x<U+2066>y"}}}`, string(got.Tools[0].Schema))
-}
-
-// What a server asks for while a call is under way it does not get, and the call's result says so.
-func TestWhatServersOfOldAskFor(t *testing.T) {
-	for method, says := range map[string]string{
-		"elicitation/create":     "[meanwhile the server wanted to ask people, which was declined: it can over protocol 2026-07-28]",
-		"sampling/createMessage": `[meanwhile the server asked for "sampling/createMessage", which is not to be had]`,
-		"roots/list":             `[meanwhile the server asked for "roots/list", which is not to be had]`,
-	} {
-		t.Run(method, func(t *testing.T) {
-			p := newPeer(t)
-			p.old = true
-			answered := make(chan json.RawMessage, 1)
-			p.calling(func(w http.ResponseWriter, a ask) {
-				stream(w)
-				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q1\",\"method\":%q,\"params\":{\"message\":\"m\",\"requestedSchema\":{\"type\":\"object\"}}}\n\n", method)
-				w.(http.Flusher).Flush()
-				<-answered
-				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[]}}\n\n", a.ID)
-			})
-			p.first = func(w http.ResponseWriter, a ask) bool {
-				if string(a.ID) == `"q1"` {
-					answered <- a.ID
-					w.WriteHeader(http.StatusAccepted)
-				}
-				return string(a.ID) == `"q1"`
-			}
-			r := over(t, p)
-			got, err := r.call("echo", tool.Call{})
-			require.NoError(t, err)
-			require.Equal(t, says, got.Content)
-			init := p.calls("initialize")
-			require.Len(t, init, 1)
-			require.JSONEq(t, `{}`, string(init[0].Params.Capabilities), "nothing is promised")
-		})
-	}
 }

@@ -179,7 +179,8 @@ func outcome(res agent.ToolResultData, err error) badinput.Answer {
 		return badinput.Answer{Code: asking}
 	case res.IsError:
 		return badinput.Answer{Code: theirs, Message: res.Content}
-	case strings.Contains(res.Content, "[meanwhile the server "):
+	case strings.Contains(res.Content, `[meanwhile the server asked for "`) ||
+		strings.Contains(res.Content, "[meanwhile the server wanted to ask people, which was declined: it can over protocol 2026-07-28]"):
 		return badinput.Answer{Code: wanted}
 	case strings.Contains(res.Content, "left out") || strings.Contains(res.Content, "not a result of the protocol"):
 		return badinput.Answer{Code: noted}
@@ -295,56 +296,6 @@ func TestBadPages(t *testing.T) {
 	})
 }
 
-// Every key of the envelope that answers come in, and of errors. What is no answer leaves a call open; an error says
-// that it was not made.
-func TestBadEnvelopes(t *testing.T) {
-	f := newFront(t)
-	good := result(`{"content":[],"tools":[` + echo + `]}`)
-	const no = `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32602,"message":"no","data":{"a":1}}}`
-	for _, c := range []struct {
-		method, unread, no string
-		result             map[string]string
-		send               func(s script) badinput.Answer
-	}{
-		{"tools/list", refused, refused, nil, f.lists},
-		{"tools/call", lost, failed, map[string]string{"null": noted, "of kind": noted, "65 deep": noted, "bytes that": noted, "a cut": noted, "half": noted, "halves": noted}, f.call},
-	} {
-		send := func(bad badinput.Case) badinput.Answer {
-			return c.send(script{method: c.method, body: string(bad.Body)})
-		}
-		envelope := func(twice string, more rules) rules { // of a key that is there twice the SDK takes the last, and nobody reads the first
-			more["/jsonrpc"] = rule{Field: badinput.Field{Takes: "s", Required: true, Bad: map[string]string{`"1.0"`: "", `""`: "", `"2.0\u0000"`: ""}}, on: map[string]string{"given twice": twice}}
-			more["/id"] = rule{Field: badinput.Field{Required: true, Bad: map[string]string{`""`: "", `-1`: "", `4711`: "", `1e999`: "", `"` + id + `"`: "", `[` + id + `]`: ""}}, on: map[string]string{"given twice": twice}}
-			return more
-		}
-		results := rule{Field: badinput.Field{Takes: "o", Required: true}, on: map[string]string{"given twice": okMCP}}
-		maps.Copy(results.on, c.result)
-		said := map[string]string{"given twice": c.no, "bytes that": c.no, "a cut": c.no, "half": c.no, "halves": c.no}
-		cases := envelope(okMCP, rules{"/result": results}).of(good, c.unread, c.unread)
-		cases = append(cases, envelope(c.no, rules{
-			"/error":         {Field: badinput.Field{Takes: "o", Required: true, Bad: map[string]string{`{}`: c.no}}, on: map[string]string{"given twice": c.no}},
-			"/error/code":    {Field: badinput.Field{Takes: "i"}, on: map[string]string{"given twice": c.no}},
-			"/error/message": {Field: badinput.Field{Takes: "s", Bad: map[string]string{`"\u202e"`: c.no, badinput.Text(100): c.no, `"` + lines(100_000, "m") + `"`: c.no}}, on: said},
-			"/error/data":    {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": c.no, "given twice": c.no, "bytes that": c.no, "a cut": c.no, "half": c.no, "halves": c.no}},
-		}).of(no, c.unread, c.unread)...)
-		// In a function encoding/json reads envelopes, which takes keys in other capitals; nobody else reads them.
-		cases = slices.DeleteFunc(cases, func(c badinput.Case) bool { return c.What == "in capitals" })
-		for i := range cases {
-			if cases[i].KeyNotNamed = true; cases[i].What == "an unknown key" && strings.Contains(string(cases[i].Body), `"error"`) {
-				cases[i].Code = c.no
-			}
-		}
-		both := strings.TrimSuffix(good, "}") + `,"error":{"code":-32602,"message":"no"}}`
-		for what, whole := range map[string]string{
-			"a result and an error": both, "a batch": "[" + good + "]", "nothing": "", "null": "null", "a text": `"x"`, "half of it": good[:len(good)/2], "a fraction of an id, and an error": strings.Replace(both, id, id+".5", 1),
-			"neither": `{"jsonrpc":"2.0","id":` + id + `}`, "another protocol": `{"tools":[]}`, "in UTF-16": "\xff\xfe{\x00}\x00", "100,000 deep": badinput.Depth(100_000), "compressed": string(badinput.Gzip(good)),
-		} {
-			cases = append(cases, badinput.Case{What: what, Body: []byte(whole), Code: c.unread})
-		}
-		meets(t, f, cases, send)
-	}
-}
-
 // all is a result with a part of every type.
 const all = `{"content":[{"type":"text","text":"a","annotations":{"audience":["user"],"priority":1},"_meta":{"a":1}},{"type":"image","data":"aGk=","mimeType":"image/png"},{"type":"audio","data":"aGk=","mimeType":"audio/wav"},` +
 	`{"type":"resource_link","uri":"https://x.example/d","name":"n","title":"t","description":"d","mimeType":"text/html","size":7},` +
@@ -438,12 +389,8 @@ func TestBadQuestionsOfServers(t *testing.T) {
 // protocol does.
 func TestBadMessagesUnasked(t *testing.T) {
 	f := newFront(t)
-	params := []string{"", `,"params":null`, `,"params":7`, `,"params":"x"`, `,"params":[]`, `,"params":{}`, `,"params":{"a":1,"a":2}`, `,"params":{"_meta":{"progressToken":` + id + `},"requestId":` + id + `}`,
-		`,"params":"` + badinput.Canary + `"`, `,"params":` + badinput.Depth(65), ",\"params\":\"a\xffb\"", `,"params":"\ud800"`, `,"params":"` + lines(100_000, "x") + `"`, `,"result":{"content":[]}`, `,"error":{"code":1,"message":"m"}`}
-	many := 0
 	sends := func(message, ofList, ofCall string) {
 		t.Helper()
-		many++
 		event := func(answer string) string { return "data: " + message + "\n\ndata: " + answer + "\n\n" }
 		if got := f.lists(script{method: "tools/list", stream: true, body: event(result(`{"tools":[` + echo + `]}`))}); got.Code != ofList {
 			t.Errorf("%.300s before a list: got %s (%s), want %s", message, got.Code, got.Message, ofList)
@@ -452,30 +399,32 @@ func TestBadMessagesUnasked(t *testing.T) {
 			t.Errorf("%.300s before a result: got %s (%s), want %s", message, got.Code, got.Message, ofCall)
 		}
 	}
-	for _, with := range params {
+	for _, with := range []string{
+		"", `,"params":7`, `,"params":{"a":1,"a":2}`, `,"params":{"_meta":{"progressToken":` + id + `},"requestId":` + id + `}`,
+		`,"params":` + badinput.Depth(65), ",\"params\":\"a\xffb\"", `,"result":{"content":[]}`, `,"error":{"code":1,"message":"m"}`,
+	} {
 		for method, becomes := range map[string]string{
-			"ping": okMCP, "sampling/createMessage": wanted, "roots/list": wanted, "elicitation/create": wanted, "tools/call": wanted, "": okMCP, "a\\u202eb": wanted,
+			"ping": okMCP, "sampling/createMessage": wanted, "elicitation/create": wanted, "": okMCP, "a\\u202eb": wanted,
 		} {
 			sends(`{"jsonrpc":"2.0","id":"q1","method":"`+method+`"`+with+`}`, okMCP, becomes)
 		}
-		for _, method := range []string{"notifications/tools/list_changed", "notifications/message", "notifications/progress", "notifications/cancelled", "notifications/elicitation/complete", "sampling/createMessage", ""} {
+		for _, method := range []string{"notifications/tools/list_changed", "notifications/cancelled", "sampling/createMessage"} {
 			sends(`{"jsonrpc":"2.0","method":"`+method+`"`+with+`}`, okMCP, okMCP)
 		}
 	}
-	for of, becomes := range map[string]string{`null`: okMCP, `""`: wanted, `1.5`: wanted, `-1`: wanted, id: wanted, `true`: lost, `[]`: lost, `{}`: lost, `"` + lines(10_000, "q") + `"`: wanted} {
-		list := okMCP
-		if becomes == lost {
-			list = refused
-		}
-		sends(`{"jsonrpc":"2.0","id":`+of+`,"method":"roots/list"}`, list, becomes)
+	for of, becomes := range map[string]string{
+		`null`: okMCP, `""`: wanted, `1.5`: wanted, `-1`: wanted, id: wanted, `"` + lines(10_000, "q") + `"`: wanted,
+	} {
+		sends(`{"jsonrpc":"2.0","id":`+of+`,"method":"roots/list"}`, okMCP, becomes)
 	}
 	for _, message := range []string{
-		`{"jsonrpc":"2.0","method":7}`, `{"jsonrpc":"2.0","method":[]}`, `{"jsonrpc":"1.0","method":"ping"}`, `{"method":"ping"}`, `{"jsonrpc":"2.0"}`, `{}`, `[]`, `7`, `x`, `{"jsonrpc":"2.0","method":"pi`,
-		`[{"jsonrpc":"2.0","method":"notifications/message"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}`, `{"jsonrpc":"2.0","id":"q9","result":{}}`, `{"jsonrpc":"2.0","method":"x","params":` + badinput.Depth(2000) + `}`,
+		`{"jsonrpc":"2.0","id":true,"method":"roots/list"}`, `{"jsonrpc":"2.0","id":{},"method":"roots/list"}`,
+		`{"jsonrpc":"2.0","method":7}`, `{"jsonrpc":"1.0","method":"ping"}`, `{"method":"ping"}`, `{"jsonrpc":"2.0"}`, `[]`, `x`,
+		`[{"jsonrpc":"2.0","method":"notifications/message"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}`,
+		`{"jsonrpc":"2.0","id":"q9","result":{}}`, `{"jsonrpc":"2.0","method":"x","params":` + badinput.Depth(2000) + `}`,
 	} {
 		sends(message, refused, lost)
 	}
-	t.Logf("%d messages, twice", many)
 }
 
 // What is no answer of HTTP at all is no listing, and leaves a call open; nothing of it is quoted.
@@ -494,27 +443,26 @@ func TestMCPBadAnswersOnTheWire(t *testing.T) {
 		}
 		return true
 	}
-	for _, sent := range []string{
-		"canary-7d0f3a91\r\n\r\n", "HTTP/9.canary-7d0f3a91 200 OK\r\n\r\n", "HTTP/1.1 canary-7d0f3a91\r\n\r\n", "HTTP/1.1 200 OK\r\ncanary-7d0f3a91\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: canary-7d0f3a91\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nContent-Length: 8\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: canary-7d0f3a91\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\ncanary-7d0f3a91\r\n", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 70\r\n\r\n{",
-		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", "HTTP/1.1 200 OK\r\nX-Long: " + lines(2<<20, "h") + "\r\n\r\n", "",
+	for sent, ofCall := range map[string]string{
+		badinput.Canary + "\r\n\r\n":                                         lost,
+		"HTTP/1.1 200 OK\r\nContent-Length: " + badinput.Canary + "\r\n\r\n": lost,
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + badinput.Canary + "\r\n": lost,
+		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n":                                                                 lost,
+		"": lost,
+		"HTTP/1.1 302 Found\r\nLocation: http://" + badinput.Canary + ":x@[::1\r\nContent-Length: 0\r\n\r\n": failed,
 	} {
 		wire.Store(sent)
-		method.Store("tools/list")
-		got := []badinput.Answer{f.lists(script{})}
-		method.Store("tools/call")
-		got = append(got, f.call(script{}))
-		for i, want := range []string{refused, lost} {
-			require.Equal(t, want, got[i].Code, "%.100q: %v", sent, got[i])
-			require.Contains(t, got[i].Message, "MCP server s: ")
-			require.NotContains(t, got[i].Message, badinput.Canary)
-			require.NotContains(t, got[i].Message, "127.0.0.1")
+		for at, want := range map[string]string{"tools/list": refused, "tools/call": ofCall} {
+			method.Store(at)
+			send := f.lists
+			if at == "tools/call" {
+				send = f.call
+			}
+			got := send(script{})
+			require.Equal(t, want, got.Code, "%.100q: %v", sent, got)
+			require.Contains(t, got.Message, "MCP server s: ")
+			require.NotContains(t, got.Message, badinput.Canary)
+			require.NotContains(t, got.Message, "127.0.0.1")
 		}
 	}
-	method.Store("tools/call")
-	wire.Store("HTTP/1.1 302 Found\r\nLocation: http://" + badinput.Canary + ":x@[::1\r\nContent-Length: 0\r\n\r\n")
-	got := f.call(script{})
-	require.Contains(t, []string{failed, lost}, got.Code)
-	require.NotContains(t, got.Message, badinput.Canary)
 }

@@ -4,209 +4,81 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
 )
 
-// house is a machine whose agent has one server, which answers one method as a test says.
-type house struct {
-	*local.Machine
-	t     *testing.T
-	blobs *store.MemoryBlobs
-	def   agent.Definition
-
-	method, answer string // "" = as a good server does
-	called         int
-}
-
-// Generate is a model that calls the server's tool once.
-func (h *house) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
-	for _, m := range r.Messages {
-		if _, did := m.Block.(run.ToolUse); did {
-			return agent.Reply{Text: "done"}, nil
-		}
-	}
-	return agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "s_echo", Input: json.RawMessage(`{}`)}}}, nil
-}
-
-// Lookup has no tools of the machine's own.
-func (h *house) Lookup(string) (tool.Tool, bool) { return nil, false }
-
-func newHouse(t *testing.T, effect run.Effect) *house {
-	h := &house{t: t, blobs: store.NewMemoryBlobs()}
-	c := clock.System()
-	remote := tools.MCP{Clock: c, Start: piped(func(a ask) (string, bool) {
-		if a.Method == "tools/call" {
-			h.called++
-		}
-		if a.Method == h.method {
-			return strings.ReplaceAll(h.answer, id, string(a.ID)), false
+// answering opens an invocation against a program that answers one method with a text, and ends with it or goes on.
+func answering(t *testing.T, method, text string, ends bool) *rig {
+	t.Helper()
+	remote := tools.MCP{Clock: clock.System(), Start: piped(func(a ask) (string, bool) {
+		switch {
+		case a.Method == method:
+			return strings.ReplaceAll(text, id, string(a.ID)), ends
+		case a.Method == "server/discover" && method == "initialize":
+			return answered(a, `{}`), false
 		}
 		return speaks(a), false
 	})}
-	var err error
-	h.Machine, err = local.New(local.Config{
-		Table: store.NewMemory(), Blobs: h.blobs, Model: h, Tools: h, Clock: c, IDs: ids.Seeded(c, 1),
-		Executions: &asl.MemoryStore{},
-		Agents:     func(string) (*agent.Definition, bool) { return &h.def, true },
-		Remotes:    runtime.Remotes{agent.KindMCP: remote}, Trusts: func(string, string) {},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Engine.Close()) })
-	h.def, err = agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
-	h.def.Name, h.def.System, h.def.Model.Provider, h.def.Model.ID = "clerk", "You work.", "demo", "m"
-	h.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAllow}}
-	h.def.MCP = []agent.MCPServer{{Name: "s", Command: []string{"peer"}, Timeout: 5 * time.Second, Tools: []agent.MCPPattern{{Match: "*", Effect: effect}}}}
-	require.NoError(t, h.def.Check())
-	return h
+	r := open(t, remote, agent.MCPServer{Name: "s", Command: []string{"peer"}, Timeout: 10 * time.Second})
+	t.Cleanup(r.session.Close)
+	return r
 }
 
-// run runs the agent until the run waits or is over.
-func (h *house) run() run.AgentState {
-	h.t.Helper()
-	s, err := h.Starter.Start(h.t.Context(), runtime.Start{
-		Tenant: "acme", Agent: &h.def, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
-	})
-	require.NoError(h.t, err)
-	for {
-		l, err := h.Ports.Journal.Load(h.t.Context(), "acme", s.Run)
-		require.NoError(h.t, err)
-		if l.State.Status != run.RunRunning {
-			return l.State
-		}
-		time.Sleep(time.Second)
-	}
-}
+const (
+	// other is the tool echo as somebody else describes it.
+	other = `{"name":"echo","description":"sends it home","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}`
 
-// written counts the facts of a kind in a run's journal.
-func (h *house) written(runID, event string) int {
-	h.t.Helper()
-	entries, err := h.Ports.Journal.Entries(h.t.Context(), "acme", runID, 0, 0)
-	require.NoError(h.t, err)
-	n := 0
-	for _, e := range entries {
-		for _, ev := range e.Events {
-			if run.EventType(ev) == event {
-				n++
-			}
-		}
-	}
-	return n
-}
+	protocolError = `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32602,"message":"no \u202e"}}`
+	stranger      = `{"jsonrpc":"2.0","id":77,"result":{"tools":[],"content":[]}}`
+	both          = `{"jsonrpc":"2.0","id":` + id + `,"result":{"tools":[],"content":[]},"error":{"code":-32602,"message":"no"}}`
+)
 
-// kept names all definitions that are stored.
-func (h *house) kept() string { return strings.Join(h.blobs.Names(), "\n") }
-
-// What is refused, TestBadPages and TestBadEnvelopes say: here is one of each kind.
-//
-// A listing that is refused ends the run that needs it, by name, and nothing of the server's is kept: no pin, no
-// definition, no tools.
+// Of listings that are refused one of each kind, with what is said of it; the rest are those of TestBadPages.
 func TestRefusedListings(t *testing.T) {
-	for name, c := range map[string]struct{ method, answer, says string }{
-		"no message":              {"tools/list", `{"jsonrpc":}`, "it wrote something that is no message of the protocol"},
-		"somebody else's":         {"tools/list", `{"jsonrpc":"2.0","id":77,"result":{"tools":[]}}`, "it answered a request that nobody made"},
-		"an error":                {"tools/list", `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32603,"message":"no"}}`, "it answered with error -32603: no"},
-		"a result and an error":   {"tools/list", `{"jsonrpc":"2.0","id":` + id + `,"result":{"tools":[` + other + `]},"error":{"code":-32603,"message":"no"}}`, "it answered with a result and an error at once"},
-		"tools twice":             {"tools/list", result(`{"tools":[` + echo + `],"tools":[` + other + `]}`), "want the key tools once"},
-		"the same page again":     {"tools/list", result(`{"tools":[` + other + `],"nextCursor":"x"}`), "its list of tools begins again and again"},
-		"no version of either":    {"server/discover", result(`{}`), "it ended the connection"},
-		"a message of 17 MB":      {"tools/list", result(`{"tools":[` + other + `],"x":"` + lines(17<<20, "x") + `"}`), "exceeded the configured maximum line length"},
-		"a list that never comes": {"tools/list", `{"jsonrpc":"2.0","method":"notifications/message"}`, "it did not list its tools in time OR it did not answer within 5s"}, // a loaded machine may be late already when it connects
+	for says, c := range map[string]struct{ method, answer string }{
+		"it wrote something that is no message of the protocol": {"tools/list", `{"jsonrpc":}`},
+		"it answered a request that nobody made":                {"tools/list", stranger},
+		"it answered with error -32602: no <U+202E>":            {"tools/list", protocolError},
+		"it answered with a result and an error at once":        {"tools/list", both},
+		"want the key tools once":                               {"tools/list", result(`{"tools":[` + echo + `],"tools":[` + other + `]}`)},
+		"its list of tools begins again and again":              {"tools/list", result(`{"tools":[` + other + `],"nextCursor":"x"}`)},
+		"it ended the connection":                               {"server/discover", result(`{}`)},
+		"exceeded the configured maximum line length":           {"tools/list", result(`{"x":"` + lines(17<<20, "x") + `"}`)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, run.EffectRead)
-				require.Equal(t, run.ReasonNaturalEnd, h.run().Reason, "the server is listed")
-				require.Equal(t, 1, h.called)
-				before := h.kept()
-				require.NotEmpty(t, before)
-
-				h.method, h.answer = c.method, c.answer
-				s := h.run()
-				require.Equal(t, run.ReasonError, s.Reason)
-				require.Equal(t, run.CodeMCPUnavailable, s.Error.Code)
-				require.Contains(t, s.Error.Message, "the tools of the server s cannot be listed: ")
-				says := strings.ReplaceAll(regexp.QuoteMeta(c.says), " OR ", "|")
-				require.Regexp(t, says, s.Error.Message)
-				require.Equal(t, before, h.kept(), "nothing was written but how the run ended")
-				require.Zero(t, h.written(s.Run, "tools_listed"))
-				require.Equal(t, 1, h.called)
-
-				h.method = ""
-				require.Equal(t, run.ReasonNaturalEnd, h.run().Reason, "and what was pinned is, still")
-				require.Equal(t, 2, h.called)
-			})
-		})
+		_, err := answering(t, c.method, c.answer, false).list()
+		require.ErrorContains(t, err, says)
 	}
 }
 
-// other is the tool echo as somebody else describes it.
-const other = `{"name":"echo","description":"sends it home","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}`
-
-// An answer to a call that cannot be read is entered once: where the call may not be made twice, as one of which nobody
-// knows what became.
+// An answer to a call that cannot be read leaves open whether the call was made; an error says that it was not.
 func TestUnreadableAnswersToCalls(t *testing.T) {
-	for name, c := range map[string]struct {
-		answer string
-		open   bool   // nobody knows whether it was made
-		says   string // of the result
+	for _, c := range []struct {
+		answer, says string
+		lost         bool
 	}{
-		"no message":               {`{"jsonrpc":}`, true, "it wrote something that is no message of the protocol"},
-		"without an id":            {`{"jsonrpc":"2.0","result":{"content":[]}}`, true, "the answer was lost"},
-		"an error without an id":   {`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}`, true, "the answer was lost"},
-		"somebody else's":          {`{"jsonrpc":"2.0","id":77,"result":{}}`, true, "it answered a request that nobody made"},
-		"neither result nor error": {`{"jsonrpc":"2.0","id":` + id + `}`, true, "the answer was lost"},
-		"both":                     {`{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[]},"error":{"code":-32602,"message":"no"}}`, true, "it answered with a result and an error at once"},
-		"isError twice":            {result(`{"content":[],"isError":true,"isError":false}`), true, "its answer cannot be read: want the key isError once"},
-		"an error":                 {`{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32602,"message":"no \u202e"}}`, false, "it answered with error -32602: no <U+202E>"},
-		"a question that is none":  {result(`{"resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage"}}}`), false, "The server needs input and did nothing"},
-		"an error of the tool's":   {result(`{"content":[{"type":"text","text":"no"}],"isError":true}`), false, "no"},
+		{`{"jsonrpc":}`, "it wrote something that is no message of the protocol", true},
+		{`{"jsonrpc":"2.0","result":{"content":[]}}`, "the answer was lost", true},
+		{`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}`, "the answer was lost", true},
+		{stranger, "it answered a request that nobody made", true},
+		{`{"jsonrpc":"2.0","id":` + id + `}`, "the answer was lost", true},
+		{both, "it answered with a result and an error at once", true},
+		{result(`{"content":[],"isError":true,"isError":false}`), "its answer cannot be read: want the key isError once", true},
+		{protocolError, "it answered with error -32602: no <U+202E>", false},
 	} {
-		for _, effect := range []run.Effect{run.EffectNonIdempotent, run.EffectRead} {
-			t.Run(name+", "+string(effect), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					h := newHouse(t, effect)
-					h.method, h.answer = "tools/call", c.answer
-					s := h.run()
-					call, ok := s.Call("c1")
-					require.True(t, ok)
-					require.Equal(t, 1, h.called, "it was made once")
-					if c.open && effect == run.EffectNonIdempotent {
-						require.Equal(t, run.RunWaiting, s.Status)
-						require.Equal(t, run.StatusSuspended, call.Status)
-						require.Equal(t, run.ForOutcome, call.Wait.For)
-						require.Nil(t, call.Result)
-						require.Zero(t, h.written(s.Run, "call_finished"))
-						require.Equal(t, 1, h.written(s.Run, "call_unknown"))
-						return
-					}
-					require.Equal(t, run.ReasonNaturalEnd, s.Reason)
-					require.Equal(t, run.StatusFailed, call.Status)
-					require.Contains(t, call.Result.Content, c.says)
-					require.NotContains(t, call.Result.Content, "canary")
-					require.Equal(t, 1, h.written(s.Run, "call_finished"))
-				})
-			})
-		}
+		_, err := answering(t, "tools/call", c.answer, false).call("echo", tool.Call{})
+		require.ErrorContains(t, err, c.says)
+		require.Equal(t, c.lost, errors.As(err, new(*tool.LostError)), c.answer)
 	}
 }
 
@@ -242,17 +114,7 @@ func FuzzAnswer(f *testing.F) {
 		if int(which)/len(fuzzed)%2 == 1 { // in an envelope that is good
 			raw = []byte(result(string(raw)))
 		}
-		remote := tools.MCP{Clock: clock.System(), Start: piped(func(a ask) (string, bool) {
-			switch {
-			case a.Method == method:
-				return strings.ReplaceAll(string(raw), id, string(a.ID)), true
-			case a.Method == "server/discover" && method == "initialize":
-				return answered(a, `{}`), false
-			}
-			return speaks(a), false
-		})}
-		r := open(t, remote, agent.MCPServer{Name: "s", Command: []string{"peer"}, Timeout: 10 * time.Second})
-		defer r.session.Close()
+		r := answering(t, method, string(raw), true)
 		began := time.Now()
 		defer func() { require.Less(t, time.Since(began), 8*time.Second) }()
 		tools, err := r.list()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -238,14 +239,11 @@ func TestHostileCallThatHangsAlone(t *testing.T) {
 				p.result(w, a, `{"content":[{"type":"text","text":"done"}]}`)
 			})
 			echo := r.tool("echo")
-			type outcome struct {
-				res agent.ToolResultData
-				err error
-			}
-			other := make(chan outcome, 1)
+			other := make(chan agent.ToolResultData, 1)
 			go func() {
 				res, err := echo.Call(context.Background(), tool.Call{Args: json.RawMessage(`{"text":"slow"}`)})
-				other <- outcome{res, err}
+				assert.NoError(t, err)
+				other <- res
 			}()
 			require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 1 }, 2*time.Minute, 5*time.Millisecond)
 			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -257,7 +255,7 @@ func TestHostileCallThatHangsAlone(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond) // what it breaks it breaks a moment later
 			close(finish)
-			require.Equal(t, outcome{res: agent.ToolResultData{Content: "done"}}, <-other)
+			require.Equal(t, agent.ToolResultData{Content: "done"}, <-other)
 			require.Len(t, p.calls("server/discover"), 1, "the connection is still the same one")
 		})
 	}
@@ -265,34 +263,28 @@ func TestHostileCallThatHangsAlone(t *testing.T) {
 
 // Redirects that leave the server are not followed: neither what is sent nor its headers reach anybody else.
 func TestHostileRedirects(t *testing.T) {
-	var reached []*http.Request
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reached = append(reached, r) }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
 	defer other.Close()
-	for _, code := range []int{301, 302, 307, 308} {
-		for _, method := range []string{"server/discover", "tools/list", "tools/call"} {
-			p := newPeer(t)
-			p.first = func(w http.ResponseWriter, a ask) bool {
-				if a.Method == method || method == "server/discover" {
-					w.Header().Set("Location", other.URL+"/mcp")
-					w.WriteHeader(code)
-					return true
-				}
-				return false
+	for code, method := range map[int]string{301: "server/discover", 302: "tools/list", 307: "tools/call", 308: "tools/call"} {
+		p := newPeer(t)
+		p.first = func(w http.ResponseWriter, a ask) bool {
+			leaves := a.Method == method || method == "server/discover"
+			if leaves {
+				w.Header().Set("Location", other.URL+"/mcp")
+				w.WriteHeader(code)
 			}
-			t.Run(fmt.Sprint(method, code), func(t *testing.T) {
-				r := over(t, p, func(_ *tools.MCP, s *agent.MCPServer) {
-					s.Headers = map[string]string{"Authorization": "Bearer x"}
-				})
-				_, err := r.list()
-				if method == "tools/call" {
-					require.NoError(t, err)
-					_, err = r.call("echo", tool.Call{})
-				}
-				require.ErrorContains(t, err, "it redirects to another host, which is not followed")
-			})
+			return leaves
 		}
+		r := over(t, p, func(_ *tools.MCP, s *agent.MCPServer) {
+			s.Headers = map[string]string{"Authorization": "Bearer x"}
+		})
+		_, err := r.list()
+		if method == "tools/call" {
+			require.NoError(t, err)
+			_, err = r.call("echo", tool.Call{})
+		}
+		require.ErrorContains(t, err, "it redirects to another host, which is not followed")
 	}
-	require.Empty(t, reached)
 }
 
 // What cannot be used of a list is left out with the reason, and the rest is there: see TestBadPages for what else.

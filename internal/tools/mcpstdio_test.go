@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,32 +43,13 @@ func speak(mood string) {
 		if mood == a.Method+" hangs" {
 			select {}
 		}
-		if a.Method == "tools/call" {
-			moody(mood, a)
+		if a.Method == "tools/call" && mood == "dies" {
+			os.Exit(3)
 		}
 		fmt.Println(strings.Replace(speaks(a), "hello", "token "+os.Getenv("TOKEN"), 1))
 		if mood == "deaf" && a.Method == "tools/list" {
 			select {}
 		}
-	}
-}
-
-func moody(mood string, a ask) {
-	switch mood {
-	case "dies":
-		os.Exit(3)
-	case "garbage":
-		fmt.Println("DEBUG: not JSON")
-	case "flood":
-		for {
-			fmt.Println(`{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
-		}
-	case "huge":
-		fmt.Print(lines(20<<20, "["))
-	case "wrong id":
-		fmt.Println(`{"jsonrpc":"2.0","id":99,"result":{"content":[]}}`)
-	case "batch":
-		fmt.Printf(`[{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"one of many"}]}}]`+"\n", a.ID)
 	}
 }
 
@@ -104,28 +84,19 @@ func TestPrograms(t *testing.T) {
 }
 
 // Whatever a program does to a call, the call ends, its error says what is known, and the next one has a program that
-// works.
+// works. What programs write instead of an answer, TestUnreadableAnswersToCalls says.
 func TestHostilePrograms(t *testing.T) {
-	for mood, says := range map[string]string{
-		"dies":     "it ended the connection",
-		"garbage":  "it wrote something that is no message of the protocol",
-		"flood":    "it sent more than 1000 messages or 4194304 bytes that nobody asked for",
-		"huge":     "the answer was lost",
-		"wrong id": "it answered a request that nobody made",
-	} {
-		t.Run(mood, func(t *testing.T) {
-			r := started(t, mood)
-			for range 2 {
-				_, err := r.call("echo", tool.Call{})
-				require.ErrorAs(t, err, new(*tool.LostError))
-				require.ErrorContains(t, err, says)
-			}
-		})
-	}
+	t.Run("dies", func(t *testing.T) {
+		r := started(t, "dies")
+		for range 2 {
+			_, err := r.call("echo", tool.Call{})
+			require.ErrorAs(t, err, new(*tool.LostError))
+			require.ErrorContains(t, err, "it ended the connection")
+		}
+	})
 	for mood, args := range map[string]string{"tools/call hangs": `{}`, "deaf": `{"text":"` + lines(1<<20, "x") + `"}`} {
 		t.Run(mood, func(t *testing.T) {
-			r := started(t, mood)
-			repeats := r.tool("echo")
+			repeats := started(t, mood).tool("echo")
 			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
@@ -134,12 +105,10 @@ func TestHostilePrograms(t *testing.T) {
 			require.Less(t, time.Since(began), 3*time.Second)
 		})
 	}
-	for _, mood := range []string{"server/discover hangs", "tools/list hangs"} {
-		t.Run(mood, func(t *testing.T) {
-			_, err := started(t, mood).list()
-			require.ErrorContains(t, err, "it did not answer within 2s")
-		})
-	}
+	t.Run("server/discover hangs", func(t *testing.T) {
+		_, err := started(t, "server/discover hangs").list()
+		require.ErrorContains(t, err, "it did not answer within 2s")
+	})
 }
 
 // Why a program is no server is told by what it wrote: to its standard error, without secrets, or instead of the
@@ -174,60 +143,27 @@ func TestTheRealFilesystemServer(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	r := open(t, tools.MCP{Clock: clock.System(), Start: programs()}, agent.MCPServer{Name: "s", Command: []string{node, file, dir}, Dir: dir})
+	server := agent.MCPServer{Name: "s", Command: []string{node, file, dir}, Dir: dir}
+	r := open(t, tools.MCP{Clock: clock.System(), Start: programs()}, server)
 	defer func() { r.session.Close(); requireNoLeak(t, before) }()
 	all, err := r.list()
 	require.NoError(t, err)
-	t.Logf("it speaks %s and has %d tools; %v are left out", all.Protocol, len(all.Tools), all.Left)
 	require.Empty(t, all.Left)
-
-	path := filepath.Join(dir, "note.txt")
-	args := func(v any) json.RawMessage {
-		raw, err := json.Marshal(v)
+	call := func(name, args string) agent.ToolResultData {
+		t.Helper()
+		res, err := r.call(name, tool.Call{Args: json.RawMessage(args)})
 		require.NoError(t, err)
-		return raw
+		return res
 	}
-	res, err := r.call("write_file", tool.Call{Args: args(map[string]string{"path": path, "content": "countersigned\n"})})
-	require.NoError(t, err)
+	path := filepath.Join(dir, "note.txt")
+	res := call("write_file", fmt.Sprintf(`{"path":%q,"content":"countersigned\n"}`, path))
 	require.False(t, res.IsError, res.Content)
 	written, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "countersigned\n", string(written))
-	res, err = r.call("read_text_file", tool.Call{Args: args(map[string]string{"path": path})})
-	require.NoError(t, err)
+	res = call("read_text_file", fmt.Sprintf(`{"path":%q}`, path))
 	require.Equal(t, agent.ToolResultData{Content: "countersigned\n"}, res)
-	res, err = r.call("read_text_file", tool.Call{Args: args(map[string]string{"path": "/etc/passwd"})})
-	require.NoError(t, err)
+	res = call("read_text_file", `{"path":"/etc/passwd"}`)
 	require.True(t, res.IsError, "it is confined to its folder")
 	require.Contains(t, res.Content, "denied")
-}
-
-// The server that has everything, over HTTP.
-func TestTheRealEverythingServer(t *testing.T) {
-	server := standins.StartMCPServer(t)
-	before := goleak.IgnoreCurrent()
-	transport := &http.Transport{}
-	r := open(t, tools.MCP{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})
-	defer func() { r.session.Close(); transport.CloseIdleConnections(); requireNoLeak(t, before) }()
-	all, err := r.list()
-	require.NoError(t, err)
-	t.Logf("it speaks %s and has %d tools; %v are left out", all.Protocol, len(all.Tools), all.Left)
-	require.Empty(t, all.Left)
-	require.Greater(t, len(all.Tools), 5)
-
-	res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"message":"hello"}`)})
-	require.NoError(t, err)
-	require.Equal(t, agent.ToolResultData{Content: "Echo: hello"}, res)
-	res, err = r.call("get-tiny-image", tool.Call{})
-	require.NoError(t, err)
-	require.Len(t, res.Media, 1)
-	require.Equal(t, "image/png", res.Media[0].MediaType)
-	require.NoError(t, agent.CheckMedia(res.Media[0]))
-	res, err = r.call("get-structured-content", tool.Call{Args: json.RawMessage(`{"location":"New York"}`)})
-	require.NoError(t, err)
-	require.NotContains(t, res.Content, "outputSchema", "it keeps its promise")
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	_, err = r.tool("trigger-long-running-operation").Call(ctx, tool.Call{Args: json.RawMessage(`{"duration":60,"steps":2}`)})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

@@ -95,13 +95,6 @@ func alive(pid string) bool {
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }
 
-func TestDeadlineAlreadyPassed(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := extract(ctx, t, fake(t, "echo text"), "-rf.png")
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 // A tesseract that cannot be started at all is the machine's fault, not the picture's.
 func TestUnusableProgram(t *testing.T) {
 	dir := fake(t, "")

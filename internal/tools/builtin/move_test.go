@@ -208,24 +208,3 @@ func TestReconcileWhatIsRefusedOrCannotBeSeen(t *testing.T) {
 	require.ErrorContains(t, err, "open root")
 	require.Equal(t, tool.OutcomeUnknown, outcome)
 }
-
-// Whenever the claimant died, reconcile and what follows from it end where an undisturbed call ends.
-func TestReconcileAfterACrashAtEitherSide(t *testing.T) {
-	undisturbed := newFolder(t)
-	undisturbed.write("a.txt", "x")
-	want := undisturbed.call("move_file", moveInput{"a.txt", "b.txt"})
-	for _, crashedAfter := range []bool{false, true} {
-		f := newFolder(t)
-		f.write("a.txt", "x")
-		if crashedAfter {
-			f.call("move_file", moveInput{"a.txt", "b.txt"})
-		}
-		outcome, content := f.reconcile("a.txt", "b.txt")
-		got := tool.Text(content)
-		if outcome == tool.OutcomeNotDone {
-			got = f.call("move_file", moveInput{"a.txt", "b.txt"})
-		}
-		require.Equal(t, want, got)
-		require.Equal(t, undisturbed.tree(), f.tree())
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -64,12 +65,13 @@ func look(r *http.Request) seen {
 	return seen{r.Method, r.URL.RequestURI(), string(body), r.Header.Clone()}
 }
 
-// Credentials go to no other host, nor to the first one again once a request has been elsewhere; and nobody learns where it came from.
+// Credentials go to no other host, nor to the first one again once a request has been elsewhere; and nobody learns
+// where it came from.
 func TestRedirectsDropCredentials(t *testing.T) {
-	var first, second []seen
+	var asked []seen
 	var firstURL, secondURL string
-	a, hostA := server(t, func(w http.ResponseWriter, r *http.Request) {
-		first = append(first, look(r))
+	follow := func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, look(r))
 		switch r.URL.Path {
 		case "/same":
 			http.Redirect(w, r, "/end", http.StatusFound)
@@ -77,99 +79,75 @@ func TestRedirectsDropCredentials(t *testing.T) {
 			http.Redirect(w, r, secondURL+"/end", http.StatusFound)
 		case "/there-and-back":
 			http.Redirect(w, r, secondURL+"/back", http.StatusTemporaryRedirect)
-		}
-	})
-	b, hostB := server(t, func(w http.ResponseWriter, r *http.Request) {
-		second = append(second, look(r))
-		if r.URL.Path == "/back" {
+		case "/back":
 			http.Redirect(w, r, firstURL+"/end", http.StatusTemporaryRedirect)
 		}
-	})
+	}
+	a, hostA := server(t, follow)
+	b, hostB := server(t, follow)
 	firstURL, secondURL = a.URL, b.URL
 	c := client(t, egress.Config{Allow: []string{hostA, hostB}, Private: private(t, hostA, hostB), Credentials: []string{"x-api-key"}})
-	holds := func(s seen, credentials bool) {
-		t.Helper()
-		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
-			require.Equal(t, credentials, s.header.Get(name) != "", name)
-		}
-		require.Equal(t, "plain", s.header.Get("X-Plain"))
-		require.Empty(t, s.header.Get("Referer"))
-		require.Equal(t, "identity", s.header.Get("Accept-Encoding"))
-	}
-	get := func(path string) {
-		t.Helper()
+	for path, credentials := range map[string][]bool{ // of each request on the way
+		"/same?key=canary": {true, true}, "/other?key=canary": {true, false}, "/there-and-back": {true, false, false},
+	} {
+		asked = nil
 		resp, err := c.Do(request(t, http.MethodGet, firstURL+path, ""))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
+		require.Len(t, asked, len(credentials), path)
+		for i, s := range asked {
+			for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
+				require.Equal(t, credentials[i], s.header.Get(name) != "", "%s: %s", path, name)
+			}
+			require.Equal(t, "plain", s.header.Get("X-Plain"))
+			require.Empty(t, s.header.Get("Referer"))
+			require.Equal(t, "identity", s.header.Get("Accept-Encoding"))
+		}
 	}
-	get("/same?key=canary")
-	require.Len(t, first, 2)
-	holds(first[0], true)
-	holds(first[1], true)
-	first = nil
-	get("/other?key=canary")
-	require.Len(t, second, 1)
-	holds(second[0], false)
-	first, second = nil, nil
-	get("/there-and-back")
-	require.Len(t, first, 2)
-	holds(first[0], true)
-	holds(second[0], false)
-	holds(first[1], false)
 }
 
 // What a request may become on its way, and where it may be led.
 func TestRedirectsFollowTheRules(t *testing.T) {
-	var other string
 	var asked []seen
+	status, to := 0, ""
 	at := func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, look(r))
-		q := r.URL.Query()
-		if to := q.Get("to"); to != "" {
+		if asked = append(asked, look(r)); len(asked) == 1 {
 			w.Header().Set("Location", to)
-			w.WriteHeader(map[string]int{"301": 301, "302": 302, "303": 303, "307": 307, "308": 308}[q.Get("status")])
+			w.WriteHeader(status)
 		}
 	}
 	srv, host := server(t, at)
 	elsewhere, otherHost := server(t, at)
-	other = elsewhere.URL
 	_, strange := server(t, at)
-	for name, c := range map[string]struct {
-		method, status, to string
-		want               string // method and body of the last request; "" = refused
-		err                string
+	cl := client(t, egress.Config{Allow: []string{host, otherHost}, Private: private(t, host, otherHost, strange)})
+	for _, c := range []struct {
+		method string
+		status int
+		to     string
+		want   string // method and body of the last request; "" = refused
+		err    string
 	}{
-		"GET 301":                      {"GET", "301", "/end", "GET ", ""},
-		"GET 308":                      {"GET", "308", "/end", "GET ", ""},
-		"HEAD 302":                     {"HEAD", "302", "/end", "HEAD ", ""},
-		"POST 303 becomes GET":         {"POST", "303", "/end", "GET ", ""},
-		"POST 302 becomes GET":         {"POST", "302", "/end", "GET ", ""},
-		"POST 307 stays":               {"POST", "307", "/end", "POST body", ""},
-		"PUT 308 stays":                {"PUT", "308", "/end", "PUT body", ""},
-		"POST 303 elsewhere":           {"POST", "303", other + "/end", "GET ", ""},
-		"POST 307 elsewhere":           {"POST", "307", other + "/end", "", "a redirect of POST to another host"},
-		"PUT 308 elsewhere":            {"PUT", "308", other + "/end", "", "a redirect of PUT to another host"},
-		"DELETE 307 elsewhere":         {"DELETE", "307", other + "/end", "", "a redirect of DELETE to another host"},
-		"to a host that is not listed": {"GET", "302", "http://" + strange + "/", "", "not among the hosts"},
-		"to metadata":                  {"GET", "302", "http://169.254.169.254/", "", "not among the hosts"},
-		"to a name by user":            {"GET", "302", "http://" + host + "@" + strange + "/", "", "without a user"},
-		"to a decimal host":            {"GET", "302", "http://2130706433/", "", "four decimal numbers"},
-		"to a file":                    {"GET", "302", "file:///etc/passwd", "", "want http or https"},
-		"without a scheme":             {"GET", "302", "//" + strange + "/", "", "not among the hosts"},
+		{"GET", 301, "/end", "GET ", ""}, {"GET", 308, "/end", "GET ", ""}, {"HEAD", 302, "/end", "HEAD ", ""},
+		{"POST", 303, "/end", "GET ", ""}, {"POST", 302, "/end", "GET ", ""},
+		{"POST", 307, "/end", "POST body", ""}, {"PUT", 308, "/end", "PUT body", ""},
+		{"POST", 303, elsewhere.URL + "/end", "GET ", ""},
+		{"POST", 307, elsewhere.URL + "/end", "", "a redirect of POST to another host"},
+		{"PUT", 308, elsewhere.URL + "/end", "", "a redirect of PUT to another host"},
+		{"DELETE", 307, elsewhere.URL + "/end", "", "a redirect of DELETE to another host"},
+		{"GET", 302, "http://" + strange + "/", "", "not among the hosts"},
+		{"GET", 302, "http://169.254.169.254/", "", "not among the hosts"},
+		{"GET", 302, "http://" + host + "@" + strange + "/", "", "without a user"},
+		{"GET", 302, "http://2130706433/", "", "four decimal numbers"},
+		{"GET", 302, "file:///etc/passwd", "", "want http or https"},
+		{"GET", 302, "//" + strange + "/", "", "not among the hosts"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			asked = nil
-			cl := client(t, egress.Config{Allow: []string{host, otherHost}, Private: private(t, host, otherHost, strange)})
+		t.Run(fmt.Sprint(c.method, c.status, c.to), func(t *testing.T) {
+			asked, status, to = nil, c.status, c.to
 			body := "body"
 			if c.method == "GET" || c.method == "HEAD" {
 				body = ""
 			}
-			r := request(t, c.method, srv.URL, body)
-			q := r.URL.Query()
-			q.Set("status", c.status)
-			q.Set("to", c.to)
-			r.URL.RawQuery = q.Encode()
-			resp, err := cl.Do(r)
+			resp, err := cl.Do(request(t, c.method, srv.URL, body))
 			if c.want == "" {
 				require.ErrorAs(t, err, new(*egress.RefusedError))
 				require.ErrorContains(t, err, c.err)
