@@ -34,43 +34,42 @@ func TestApproversAreTold(t *testing.T) {
 
 // Nobody is told of what they do not decide, nor where they do not want to be told.
 func TestWhoIsTold(t *testing.T) {
+	type request = approval.Approval
+	const all = "ana email, ana slack, ben email"
 	for name, c := range map[string]struct {
-		change func(a *approval.Approval)
-		town   func(d *testDirectory)
-		want   string
+		request func(a *request)
+		people  func(d *testDirectory)
+		want    string
 	}{
-		"a person":                    {change: func(a *approval.Approval) { a.Approvers = []string{"user:dan"} }, want: "dan email"},
-		"each once":                   {change: func(a *approval.Approval) { a.Approvers = []string{"user:ben", "group:finance"} }, want: "ana email, ana slack, ben email"},
-		"nobody":                      {change: func(a *approval.Approval) { a.Approvers = nil }},
-		"among those above, too":      {change: func(a *approval.Approval) { a.Above = [][]string{{"user:ben", "user:cleo"}, {"group:finance"}} }, want: "ben email"},
-		"above and not below":         {change: func(a *approval.Approval) { a.Above = [][]string{{"user:cleo"}} }},
-		"four eyes":                   {change: func(a *approval.Approval) { a.FourEyes, a.Requesters = true, []string{"user:ana"} }, want: "ben email"},
-		"a requester who may decide":  {change: func(a *approval.Approval) { a.Requesters = []string{"user:ben"} }, want: "ana email, ana slack, ben email"},
-		"who has had their say":       {change: func(a *approval.Approval) { a.Decisions, a.Quorum = []approval.Decision{{By: "user:ana"}}, 2 }, want: "ben email"},
-		"who wants one channel":       {town: func(d *testDirectory) { d.people[0].Notify = []string{"slack"} }, want: "ana slack, ben email"},
-		"who wants them in order":     {town: func(d *testDirectory) { d.people[0].Notify = []string{"slack", "email", "pager"} }, want: "ana slack, ana email, ben email"},
-		"who wants none":              {town: func(d *testDirectory) { d.people[0].Notify = []string{} }, want: "ben email"},
-		"whom the channel misses":     {town: func(d *testDirectory) { d.people[0].Notify, d.people[0].Slack = []string{"slack"}, "" }, want: "ben email"},
-		"another tenant's":            {change: func(a *approval.Approval) { a.Approvers = []string{"group:elsewhere"} }},
-		"tools, any of which is open": {change: tools("group:finance", "group:board"), want: "ana email, ana slack, ben email, cleo slack"},
-		"tools, of which one is decided": {change: func(a *approval.Approval) {
+		"a person":                   {func(a *request) { a.Approvers = []string{"user:dan"} }, nil, "dan email"},
+		"each once":                  {func(a *request) { a.Approvers = []string{"user:ben", "group:finance"} }, nil, all},
+		"nobody":                     {func(a *request) { a.Approvers = nil }, nil, ""},
+		"those above, too":           {func(a *request) { a.Above = [][]string{{"user:ben", "user:cleo"}, {"group:finance"}} }, nil, "ben email"},
+		"above and not below":        {func(a *request) { a.Above = [][]string{{"user:cleo"}} }, nil, ""},
+		"four eyes":                  {func(a *request) { a.FourEyes, a.Requesters = true, []string{"user:ana"} }, nil, "ben email"},
+		"a requester who may decide": {func(a *request) { a.Requesters = []string{"user:ben"} }, nil, all},
+		"who has had their say":      {func(a *request) { a.Decisions, a.Quorum = []approval.Decision{{By: "user:ana"}}, 2 }, nil, "ben email"},
+		"another tenant's":           {func(a *request) { a.Approvers = []string{"group:elsewhere"} }, nil, ""},
+		"tools":                      {tools("group:finance", "group:board"), nil, all + ", cleo slack"},
+		"tools, one decided": {func(a *request) {
 			tools("group:finance", "group:board")(a)
 			a.Permissions[0].Verdict = run.ToolGranted
-		}, want: "cleo slack"},
+		}, nil, "cleo slack"},
+		"one channel":        {nil, func(d *testDirectory) { d.people[0].Notify = []string{"slack"} }, "ana slack, ben email"},
+		"channels in order":  {nil, func(d *testDirectory) { d.people[0].Notify = []string{"slack", "email", "pager"} }, "ana slack, ana email, ben email"},
+		"no channel":         {nil, func(d *testDirectory) { d.people[0].Notify = []string{} }, "ben email"},
+		"whom it cannot get": {nil, func(d *testDirectory) { d.people[0].Notify, d.people[0].Slack = []string{"slack"}, "" }, "ben email"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newFixture(t)
-			if c.town != nil {
-				c.town(w.people)
-			}
-			a := newRequest()
-			if c.change != nil {
-				c.change(&a)
-			}
-			w.store(a)
-			w.notifyPeople()
-			require.Equal(t, c.want, strings.ReplaceAll(strings.Join(w.takeSent(), ", "), " asked", ""))
-		})
+		w, a := newFixture(t), newRequest()
+		if c.people != nil {
+			c.people(w.people)
+		}
+		if c.request != nil {
+			c.request(&a)
+		}
+		w.store(a)
+		w.notifyPeople()
+		require.Equal(t, c.want, strings.ReplaceAll(strings.Join(w.takeSent(), ", "), " asked", ""), name)
 	}
 }
 
@@ -105,17 +104,6 @@ func TestA15RemindersComeUntilSomebodyDecides(t *testing.T) {
 	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
-// A15: with a quorum, who has approved is not reminded.
-func TestA15RemindersSkipWhoHasDecided(t *testing.T) {
-	w := told(t, remindEvery(4*time.Hour), func(a *approval.Approval) { a.Quorum = 2 })
-	w.takeSent()
-	w.update(func(a *approval.Approval) {
-		a.Decisions = []approval.Decision{{By: "user:ana", Action: approval.Approve}}
-	})
-	w.sweep(4 * time.Hour)
-	require.Equal(t, []string{"ben email reminder"}, w.takeSent())
-}
-
 // A15: who is asked as well by an escalation that is taken along with another one, before it is due, is told then.
 func TestA15EscalationsTakenTogether(t *testing.T) {
 	w := newFixture(t)
@@ -146,30 +134,18 @@ func TestA15EscalationWithoutChannels(t *testing.T) {
 // C3: a message that does not get through is tried again, each time later, and then left to the next reminder.
 func TestC3AMessageIsTriedAgain(t *testing.T) {
 	w := newFixture(t)
-	w.slack.failures = 2
-	w.store(newRequest())
-	w.notifyPeople()
-	require.Equal(t, []string{"ana email asked", "ben email asked"}, w.takeSent())
-	require.Equal(t, []string{"tell somebody of approval a1 by slack"}, w.warned)
-	require.Equal(t, 30*time.Second, w.nextDue())
-	require.Empty(t, w.sweep(29*time.Second))
-	require.Empty(t, w.sweep(30*time.Second))
-	require.Equal(t, 90*time.Second, w.nextDue())
-	require.Equal(t, map[string]int64{CountNotified: 1}, w.sweep(90*time.Second))
-	require.Equal(t, []string{"ana slack asked"}, w.takeSent())
-
-	w = newFixture(t)
 	w.slack.failures = maxTries
 	w.store(newRequest(remindEvery(4 * time.Hour)))
 	w.notifyPeople()
-	for range 20 {
-		if w.nextDue() >= 4*time.Hour {
-			break
-		}
+	require.Equal(t, []string{"tell somebody of approval a1 by slack"}, w.warned)
+	require.Equal(t, 30*time.Second, w.nextDue())
+	require.Empty(t, w.sweep(29*time.Second))
+	for tries := 1; w.nextDue() < 4*time.Hour; tries++ {
+		require.Less(t, tries, 20)
 		w.sweep(w.nextDue())
 	}
 	require.Len(t, w.warned, maxTries)
-	w.takeSent()
+	require.Equal(t, []string{"ana email asked", "ben email asked"}, w.takeSent())
 	w.sweep(4 * time.Hour)
 	require.Equal(t, []string{"ana email reminder", "ana slack asked", "ben email reminder"}, w.takeSent())
 }
@@ -306,18 +282,6 @@ func TestARequestThatIsCalledOffIsNoticed(t *testing.T) {
 	require.Less(t, w.nextDue(), time.Hour)
 	w.sweep(w.nextDue())
 	require.Equal(t, []string{"C1 cancelled"}, w.updated)
-}
-
-// An expiry is the run's word: the notice waits for it.
-func TestA15ExpiryUpdates(t *testing.T) {
-	w := told(t, remindEvery(8*time.Hour))
-	w.sweep(8 * time.Hour)
-	w.takeSent()
-	require.Empty(t, w.sweep(24*time.Hour), "no reminder at the very end")
-	require.Equal(t, 24*time.Hour+time.Minute, w.nextDue())
-	w.closeAs(approval.Expired)
-	require.Equal(t, map[string]int64{CountUpdated: 2}, w.sweep(24*time.Hour+time.Minute))
-	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
 // A question is for the requesters, an answer for who asked.

@@ -150,24 +150,36 @@ func TestB1Risk(t *testing.T) {
 }
 
 func TestB1WhatADecisionDoes(t *testing.T) {
+	const (
+		told     = "the call is not carried out, and the model is told so"
+		toolGone = "the tool is not called any more in this run, and the model is told so"
+		always   = "the rest of the run, and in every run of refunds for "
+		standing = always + "30 days or until it is revoked"
+		very     = "the tool may be called with these very arguments for "
+	)
+	type of = approval.Approval
+	hours := []approval.Permission{{Bounds: &agent.GrantBounds{Seconds: 36 * 60 * 60}}}
 	for _, c := range []struct {
-		change                 func(*approval.Approval)
+		change                 func(*of)
 		granted, denied, asked string
 	}{
-		{func(*approval.Approval) {}, "", "the call is not carried out, and the model is told so", ""},
-		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsRun }, "the tool may be called for the rest of the run, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
-		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsStanding }, "the tool may be called for the rest of the run, and in every run of refunds for 30 days or until it is revoked, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
-		{func(a *approval.Approval) { a.Grants = agent.GrantsStanding }, "the tool may be called with these very arguments for the rest of the run, and in every run of refunds for 30 days or until it is revoked", "the call is not carried out, and the model is told so", ""},
-		{func(a *approval.Approval) {
-			a.Grants, a.Permissions = agent.GrantsStanding, []approval.Permission{{Bounds: &agent.GrantBounds{Seconds: 36 * 60 * 60}}}
-		}, "the tool may be called with these very arguments for the rest of the run, and in every run of refunds for 36 hours or until it is revoked", "the call is not carried out, and the model is told so", ""},
-		{func(a *approval.Approval) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce }, "the tool may be called once, whatever it is called with", "the model is told so; its next call asks again", "whether these tools may be called; their calls were blocked and are not carried out"},
-		{func(a *approval.Approval) { a.Kind = approval.KindOutcome }, "", "nothing: say what became of it", "what became of this call: it was interrupted, and nobody knows whether it took effect"},
-		{func(a *approval.Approval) {
-			a.Kind, a.Ticket = approval.KindInput, &run.Ticket{Mode: run.TicketResult}
-		}, "", "the call is not carried out, and the model is told so", "for input: its tool has done nothing yet, and does not run again: the answer is its result"},
-		{func(a *approval.Approval) { a.Undoes = &approval.UndoneCall{Run: "r0", Call: "c0"} }, "", "nothing is taken back", ""},
-		{func(a *approval.Approval) { a.Tools = []string{run.ToolBudget} }, "", "the run gets no more, and ends", ""},
+		{func(*of) {}, "", told, ""},
+		{func(a *of) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsRun },
+			"the tool may be called for the rest of the run, whatever it is called with", toolGone, ""},
+		{func(a *of) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsStanding },
+			"the tool may be called for " + standing + ", whatever it is called with", toolGone, ""},
+		{func(a *of) { a.Grants = agent.GrantsStanding }, very + standing, told, ""},
+		{func(a *of) { a.Grants, a.Permissions = agent.GrantsStanding, hours },
+			very + always + "36 hours or until it is revoked", told, ""},
+		{func(a *of) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce },
+			"the tool may be called once, whatever it is called with", "the model is told so; its next call asks again",
+			"whether these tools may be called; their calls were blocked and are not carried out"},
+		{func(a *of) { a.Kind = approval.KindOutcome }, "", "nothing: say what became of it",
+			"what became of this call: it was interrupted, and nobody knows whether it took effect"},
+		{func(a *of) { a.Kind, a.Ticket = approval.KindInput, &run.Ticket{Mode: run.TicketResult} }, "", told,
+			"for input: its tool has done nothing yet, and does not run again: the answer is its result"},
+		{func(a *of) { a.Undoes = &approval.UndoneCall{Run: "r0", Call: "c0"} }, "", "nothing is taken back", ""},
+		{func(a *of) { a.Tools = []string{run.ToolBudget} }, "", "the run gets no more, and ends", ""},
 	} {
 		a := request()
 		c.change(&a)
@@ -236,6 +248,18 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 			more = 6
 		}
 		require.Equal(t, strings.Count(plain.String(), "\n"), strings.Count(text.String(), "\n")+more, "%s: it makes lines of its own", c.Comment)
+	}
+}
+
+// No name and no form hides what runs, or who is paid. Channels show what the document has: see their hostile texts.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range badinput.UnmaskableTexts() {
+		a := request()
+		a.Args = badinput.UnmaskableArgs(behind)
+		var got strings.Builder
+		require.NoError(t, show.WriteText(&got, show.BuildDocument(a, show.View{}), 0))
+		require.GreaterOrEqual(t, strings.Count(got.String(), show.Quoted(behind).String()), 3, "%q:\n%s", behind, &got)
+		require.Contains(t, got.String(), `"mallory"`)
 	}
 }
 

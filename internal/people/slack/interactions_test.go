@@ -248,44 +248,36 @@ func TestC1OldButton(t *testing.T) {
 // Whatever becomes of a click, who clicked is told, and neither they nor the log are told more than that.
 func TestC1Errors(t *testing.T) {
 	decided, _ := newRequest("x")
-	decided.Status, decided.Decisions = approval.Denied, []approval.Decision{{By: "user:ben", Action: approval.Deny, At: asked, Note: "s3cret note"}}
-	for name, c := range map[string]struct {
-		err  error
-		want string
-		logs bool
-	}{
-		"decided": {fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}), "decided already. Denied by user:ben at 2026-11-20 10:00:00 UTC.", false},
-		"expired": {fmt.Errorf("x: %w", approval.ErrExpired), "has expired", false},
-		"ended":   {approval.ErrFinished, "The run has ended", false},
-		"void":    {errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")), "policy that applies has changed", false},
-		"channel": {fmt.Errorf("x: %w", &approval.ChannelError{Allowed: agent.Channels{Via: []approval.Via{"page", "api"}}}), "approve this by page, api.", false},
-		"kind":    {approval.ErrKind, "cannot be answered like that", false},
-		"gone":    {approval.ErrNotFound, "no such request", false},
-		"failing": {errors.New("s3cret: throttled"), "not certain whether this was recorded", true},
+	decided.Status = approval.Denied
+	decided.Decisions = []approval.Decision{{By: "user:ben", Action: approval.Deny, At: asked, Note: "s3cret note"}}
+	for want, err := range map[string]error{
+		"decided already. Denied by user:ben at 2026-11-20 10:00:00 UTC.": fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}),
+		"has expired":                           fmt.Errorf("x: %w", approval.ErrExpired),
+		"The run has ended":                     approval.ErrFinished,
+		"policy that applies has changed":       errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")),
+		"approve this by page, api.":            &approval.ChannelError{Allowed: agent.Channels{Via: []approval.Via{"page", "api"}}},
+		"cannot be answered like that":          approval.ErrKind,
+		"no such request":                       approval.ErrNotFound,
+		"not certain whether this was recorded": errors.New("s3cret: throttled"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			o.desk.fail = c.err
-			require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-			require.Contains(t, lastAnswer(t, o.slack), c.want)
-			require.NotContains(t, lastAnswer(t, o.slack)+o.log.String(), "s3cret")
-			require.Equal(t, c.logs, o.log.Len() > 0)
-		})
+		o := newOffice(t)
+		o.desk.fail = err
+		require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
+		require.Contains(t, lastAnswer(t, o.slack), want)
+		require.NotContains(t, lastAnswer(t, o.slack)+o.log.String(), "s3cret")
+		require.Equal(t, strings.HasPrefix(want, "not certain"), o.log.Len() > 0)
 	}
-	t.Run("the directory", func(t *testing.T) {
-		o := newOffice(t)
-		o.in.Directory = fakeDirectory{fail: errors.New("s3cret")}
-		require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-		require.Contains(t, lastAnswer(t, o.slack), "not certain")
-		require.Empty(t, o.desk.got)
-		require.NotContains(t, o.log.String(), "s3cret")
-	})
-	t.Run("one of several", func(t *testing.T) {
-		o := newOffice(t)
-		o.in.Decide = func(context.Context, approval.DecisionInput) (approval.Approval, error) { return o.desk.now, nil }
-		require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-		require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.", lastAnswer(t, o.slack))
-	})
+	o := newOffice(t)
+	o.in.Directory = fakeDirectory{fail: errors.New("s3cret")}
+	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
+	require.Contains(t, lastAnswer(t, o.slack), "not certain")
+	require.NotContains(t, o.log.String(), "s3cret")
+	require.Empty(t, o.desk.got)
+
+	o.in.Directory = fakeDirectory{}
+	o.in.Decide = func(context.Context, approval.DecisionInput) (approval.Approval, error) { return o.desk.now, nil }
+	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
+	require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.", lastAnswer(t, o.slack))
 }
 
 // The messages about a request are updated with every click that finds it decided, and a slow update keeps nobody
