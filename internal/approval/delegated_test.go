@@ -220,17 +220,3 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 		}))
 	}
 }
-
-// A delegated call that a policy above denies is never asked about, and the model is told whose policy it was.
-func TestDeniedAbove(t *testing.T) {
-	withFixture(t, func(t *testing.T, r *fixture) {
-		r.def.Ceilings = []agent.Permission{delegatingPolicy(func(p *agent.Permission) { p.Default = agent.DefaultDeny })}
-		r.startRun(args)
-		require.Equal(t, runtime.NextDone, r.driveRun(0).Next)
-		require.Equal(t, run.WhyDenied, r.call().Reason)
-		require.Contains(t, r.call().Result.Content, "The policy of the agent that delegated this task denies calling refund")
-		list, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: approval.Pending})
-		require.NoError(t, err)
-		require.Empty(t, list)
-	})
-}

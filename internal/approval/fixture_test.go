@@ -43,7 +43,6 @@ type fixture struct {
 	def           *agent.Definition // as the run is pinned to it; a test may tamper with it
 	refund        *refundTool
 	replies       []agent.Reply
-	modelRequests []agent.Request
 	resumedTokens []string
 	run           string
 	resumeErr     error
@@ -272,7 +271,6 @@ func (r *fixture) untilExpiry(before time.Duration) {
 
 // Ask is the model: the scripted replies, then a last text.
 func (r *fixture) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error) {
-	r.modelRequests = append(r.modelRequests, q)
 	if i := int(q.Inference) - 1; i < len(r.replies) {
 		return r.replies[i], 1, nil
 	}
@@ -346,4 +344,17 @@ func hookWrite(t *fault.Table, prefix string, before, after func() error) {
 		hook = fault.After(after)
 	}
 	t.Use(fault.OnlyIf(fault.WritesTo(prefix), fault.Nth(1, hook)))
+}
+
+// interrupted parks the run on the unknown outcome of its refund, which ana approved where it takes an approval.
+func (r *fixture) interrupted() {
+	r.t.Helper()
+	r.refund.setHanging(true)
+	r.startAndPark(args)
+	if r.call().Wait.For == run.ForApproval {
+		r.must(r.decide(approval.Approve, ana))
+		r.resume()
+	}
+	require.Equal(r.t, run.ForOutcome, r.call().Wait.For)
+	require.Equal(r.t, 1, r.refund.setHanging(false))
 }

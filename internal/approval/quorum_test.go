@@ -74,27 +74,28 @@ func TestUnpinnedPrincipals(t *testing.T) {
 	}
 }
 
-// TestA10QuorumTakesSoManyPeople: until the last of them the request stays pending and the run hears nothing; nobody counts twice.
+// TestA10QuorumTakesSoManyPeople: until the last of them the request stays pending and the run hears nothing; nobody
+// counts twice.
 func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {
 		var noted []int
 		desk := r.desk()
 		desk.OnChange = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.CountedApprovals())) }
-		for i, by := range []policy.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
+		other := policy.Principal{ID: ana.ID, Groups: []string{"group:bosses", "group:operators"}}
+		for i, by := range []policy.Principal{ana, ben, ana, ben, other} {
 			a := r.must(desk.Decide(r.ctx, r.request(approval.Approve, by)))
 			require.Equal(t, approval.Pending, a.Status)
 			require.Equal(t, r.approval().Decisions, a.Decisions)
 			require.Equal(t, i >= 2, a.IsRepeated())
 			require.Len(t, a.Decisions, min(i+1, 2))
-			require.Empty(t, r.inbox(), "the run hears nothing")
-			require.Empty(t, r.resumedTokens)
+			require.Empty(t, r.inbox())
 		}
 		require.Equal(t, []int{1, 2}, noted)
 		r.park()
 		a := r.must(desk.Decide(r.ctx, r.request(approval.Approve, cem)))
 		require.Equal(t, approval.Approved, a.Status)
-		require.Len(t, r.inbox(), 1)
 		require.Equal(t, []string{"t1"}, r.resumedTokens)
+		require.Len(t, r.inbox(), 1)
 		fact := r.inbox()[0].(run.Decided)
 		require.Equal(t, "user:cem", fact.By)
 		require.Equal(t, []string{"user:ana", "user:ben"}, fact.With)
@@ -103,9 +104,6 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 			require.True(t, again.IsRepeated())
 			require.Equal(t, a.Decisions, again.Decisions)
 		}
-		r.resume()
-		require.Len(t, r.refund.paid, 1)
-		require.Equal(t, int64(1), r.item().Attrs["consumed"].Int())
 	})
 }
 
@@ -315,46 +313,8 @@ func TestA12ManyDeciders(t *testing.T) {
 	}
 }
 
-// TestA10ToolsTakeTheirQuorumEach: of a request about tools, each tool is granted by as many people.
-func TestA10ToolsTakeTheirQuorumEach(t *testing.T) {
-	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-		for range 2 {
-			a := r.must(r.decide(approval.Approve, ana))
-			require.Equal(t, []any{approval.Pending, run.ToolVerdict("")}, []any{a.Status, a.Permissions[0].Verdict})
-			require.Len(t, a.Decisions, 1)
-			require.Empty(t, r.inbox())
-		}
-		a := r.must(r.decide(approval.Approve, ben))
-		require.Equal(t, []any{approval.Approved, run.ToolGranted}, []any{a.Status, a.Permissions[0].Verdict})
-		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(run.Decided).With)
-	}, func(r *fixture) {
-		r.def.Permission.Mode, r.def.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
-	})
-}
-
-// TestA10AnswersOfSeveral: what a tool asks under a quorum takes as many people who give the same answer; of each, the
-// newest counts.
-func TestA10AnswersOfSeveral(t *testing.T) {
-	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-		r.refund.tickets = []run.Ticket{{Message: "Which?"}}
-		for _, by := range []policy.Principal{ana, ben} {
-			r.must(r.decide(approval.Approve, by))
-		}
-		r.resume()
-		for _, say := range []struct {
-			by policy.Principal
-			is string
-		}{{ana, `"a"`}, {ben, `"b"`}, {ana, `"a"`}, {ben, `"b"`}} {
-			require.NoError(t, r.answer(2, say.is, say.by))
-			require.Empty(t, r.inbox())
-		}
-		require.NoError(t, r.answer(2, `"b"`, ana))
-		r.resume()
-		require.Equal(t, []string{"", `"b"`}, r.refund.resumes)
-	})
-}
-
-// TestA10RerunOfWhatSeveralApproved: a call that was approved by several runs again when as many order it, none of them a requester.
+// TestA10RerunOfWhatSeveralApproved: a call that was approved by several runs again when as many order it, none of them
+// a requester.
 func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 2, FourEyes: true}, func(t *testing.T, r *fixture) {
 		for _, by := range []policy.Principal{ana, ben} {
