@@ -303,20 +303,6 @@ func TestA11PolicyBoundsGrants(t *testing.T) {
 	}
 }
 
-// The same decision with the same bounds is one decision; with others it is another (A12).
-func TestA11SameDecisionSameBounds(t *testing.T) {
-	for _, under := range policies {
-		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *fixture) {
-			r.must(r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 2}, ana))
-			for _, other := range []*agent.GrantBounds{nil, {Uses: 2}, {When: atMost("200"), Uses: 3}} {
-				require.ErrorAs(t, errOf(r.grant(other, ana)), new(*approval.DecidedError))
-			}
-			require.Len(t, r.listStanding(), 1)
-			require.Equal(t, 2, r.listStanding()[0].Uses)
-		})
-	}
-}
-
 // There is a bound on the patterns of a tool that hold at a time.
 func TestA11TooManyPatterns(t *testing.T) {
 	withBoundedGrant(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {

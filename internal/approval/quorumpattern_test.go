@@ -38,6 +38,9 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 				require.ElementsMatch(t, append(atMost("150"), atMost("200")...), g[0].When)
 				for i, by := range []policy.Principal{ana, ben} { // whoever says the same again has said it (A12)
 					r.must(r.grant(order[i], by))
+					for _, other := range []*agent.GrantBounds{nil, {Uses: 2}, {When: atMost("200"), Uses: 3}} {
+						require.ErrorAs(t, errOf(r.grant(other, by)), new(*approval.DecidedError))
+					}
 					require.Equal(t, g, r.listStanding())
 				}
 				r.resume()

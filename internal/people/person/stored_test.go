@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -89,26 +90,13 @@ func TestStoredPeopleThatCannotBeRead(t *testing.T) {
 	require.True(t, found)
 }
 
-// meanwhile lets somebody else write right before the first write.
-type meanwhile struct {
-	store.Table
-	first func()
-}
-
-func (m *meanwhile) Write(ctx context.Context, ops ...store.Op) error {
-	if f := m.first; f != nil {
-		m.first = nil
-		f()
-	}
-	return m.Table.Write(ctx, ops...)
-}
-
 // Two who are given one Slack id at the same time would make the book unreadable, and nobody could do anything: the
 // second is put back. Somebody who was not known before is not kept out by that.
 func TestPutTakesBackWhatCannotBeRead(t *testing.T) {
 	table := store.NewMemory()
 	ben := json.RawMessage(`{"slack":"U012ABCDEF"}`)
-	at := &meanwhile{Table: table, first: func() { require.NoError(t, person.Put(t.Context(), table, "acme", "user:ben", ben)) }}
+	at := fault.NewTable(table)
+	at.Once(fault.IsWrite, fault.Before(func() error { return person.Put(t.Context(), table, "acme", "user:ben", ben) }))
 	err := person.Put(t.Context(), at, "acme", "user:ana", json.RawMessage(`{"groups":["group:a"],"slack":"U012ABCDEF"}`))
 	require.ErrorIs(t, err, store.ErrConflict)
 	list, err := person.List(t.Context(), table, "acme")
