@@ -3,6 +3,7 @@ package approval_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -247,24 +248,22 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 
 // A tool whose question nobody could be asked has failed; the run goes on.
 func TestQuestionThatCannotBeAsked(t *testing.T) {
-	for name, ticket := range map[string]run.Ticket{
-		"a mode":   {Mode: "later"},
-		"a schema": {ResponseSchema: json.RawMessage(`{"type":"nothing"}`)},
-		"JSON":     {Parameters: json.RawMessage(`{`)},
+	for _, ticket := range []run.Ticket{
+		{Mode: "later"}, {ResponseSchema: json.RawMessage(`{"type":"nothing"}`)}, {Parameters: json.RawMessage(`{`)},
 	} {
-		t.Run(name, parked(func(t *testing.T, r *fixture) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.refund.tickets = []run.Ticket{ticket}
 			r.must(r.decide(approval.Approve, ana))
 			r.resume()
 			c := r.call()
 			require.Equal(t, []any{run.StatusFailed, run.WhyToolError}, []any{c.Status, c.Reason})
 			require.Contains(t, c.Result.Content, "cannot be shown")
-		}))
+		})
 	}
 }
 
-// TestA8AnsweredArgumentsAreNeverWeaker: where an answer is what the call goes on with, it takes who and as many as these arguments do, also of an
-// answer that came before the question.
+// TestA8AnsweredArgumentsAreNeverWeaker: where an answer is what the call goes on with, it takes who and as many as
+// these arguments do, also of an answer that came before the question.
 func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 	const large = `{"amount":700,"to":"x"}`
 	for name, early := range map[string]string{"asked": "", "by several": "user:ben", "four eyes": "user:ana"} {
@@ -279,28 +278,17 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 			r.resume()
 			require.Equal(t, run.ForInput, r.call().Wait.For)
 			require.Empty(t, r.state().Kept)
-			answer := func(by policy.Principal) (approval.Approval, error) {
-				return r.desk().Decide(r.ctx, approval.DecisionInput{
-					Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(large), By: by,
-				})
-			}
-			require.ErrorIs(t, errOf(answer(ana)), approval.ErrRequester)
-			a, err := answer(ben)
-			require.NoError(t, err)
-			require.Equal(t, approval.Pending, a.Status)
-			require.Empty(t, r.inbox())
-			a, err = answer(cem)
-			require.NoError(t, err)
-			require.Equal(t, approval.Approved, a.Status)
+			require.ErrorIs(t, r.answer(2, large, ana), approval.ErrRequester)
+			require.NoError(t, r.answer(2, large, ben))
+			require.Empty(t, r.inbox(), "it takes two")
+			require.NoError(t, r.answer(2, large, cem))
 			r.resume()
 			require.Equal(t, []string{large}, r.refund.paid)
 		}, func(r *fixture) {
 			r.starters, r.def.Early = []string{"user:ana"}, agent.EarlyKeep
-			strict := agent.Rule{
-				Tool: "refund", When: []run.Condition{{Path: "/amount", Gt: json.RawMessage("600")}}, Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true,
-			}
-			rules := &r.def.Permission.Rules
-			*rules = append([]agent.Rule{(*rules)[0], strict}, (*rules)[1:]...)
+			over := []run.Condition{{Path: "/amount", Gt: json.RawMessage("600")}}
+			strict := agent.Rule{Tool: "refund", When: over, Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true}
+			r.def.Permission.Rules = slices.Insert(r.def.Permission.Rules, 1, strict)
 		}))
 	}
 }

@@ -271,7 +271,8 @@ func TestA12SameAndOther(t *testing.T) {
 	}))
 }
 
-// TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run.
+// TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run; a wake that was lost is repeated with
+// the decision.
 func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 	for name, order := range map[string]func(r *fixture, decide func() error){
 		"before": func(r *fixture, decide func() error) {
@@ -281,7 +282,6 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 		},
 		"after": func(r *fixture, decide func() error) {
 			r.park()
-			require.Empty(r.t, r.resumedTokens)
 			require.NoError(r.t, decide())
 		},
 		"right before": func(r *fixture, decide func() error) {
@@ -292,79 +292,73 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 			hookWrite(r.table, "HEAD", nil, decide)
 			r.park()
 		},
+		"lost": func(r *fixture, decide func() error) {
+			r.park()
+			r.resumeErr = errReset
+			require.ErrorIs(r.t, decide(), errReset)
+			require.Equal(r.t, approval.Approved, r.approval().Status, "recorded all the same")
+			r.resumeErr = nil
+			require.NoError(r.t, decide())
+			require.Len(r.t, r.inbox(), 1, "once")
+		},
 	} {
 		t.Run(name, parked(func(t *testing.T, r *fixture) {
-			order(r, func() error { _, err := r.decide(approval.Approve, ana); return err })
+			order(r, func() error { return errOf(r.decide(approval.Approve, ana)) })
 			require.NotEmpty(t, r.resumedTokens)
 			require.Equal(t, "t1", r.resumedTokens[0])
 			r.resume()
 			require.Len(t, r.refund.paid, 1)
 		}))
 	}
-	t.Run("a lost wake is repeated with the decision", parked(func(t *testing.T, r *fixture) {
-		r.park()
-		r.resumeErr = errReset
-		require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), errReset)
-		require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
-		r.resumeErr = nil
-		r.must(r.decide(approval.Approve, ana))
-		require.Equal(t, []string{"t1"}, r.resumedTokens)
-		require.Len(t, r.inbox(), 1, "once")
-	}))
 }
 
-// TestA14ExpiryBoundary: at the very millisecond it is too late, one earlier it is not.
+// TestA14ExpiryBoundary: at the very millisecond it is too late, one earlier it is not. The condition of the write
+// decides, not the look before it.
 func TestA14ExpiryBoundary(t *testing.T) {
-	t.Run("deciding", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.untilExpiry(0)
-			hookWrite(r.table, "A", func() error { return errReset }, nil)
-			for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
-				require.ErrorIs(t, errOf(r.decide(a, ana)), approval.ErrExpired, "it is not even tried")
-			}
-			require.Empty(t, r.inbox())
-		})
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.untilExpiry(time.Millisecond)
-			r.must(r.decide(approval.Approve, ana))
-		})
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		r.untilExpiry(0)
+		hookWrite(r.table, "A", func() error { return errReset }, nil)
+		for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+			require.ErrorIs(t, errOf(r.decide(a, ana)), approval.ErrExpired, "it is not even tried")
+		}
+		require.Empty(t, r.inbox())
 	})
-	t.Run("the condition, not the look before it, decides", parked(func(t *testing.T, r *fixture) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		hookWrite(r.table, "A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
 		require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), approval.ErrExpired)
 		require.Empty(t, r.inbox())
-	}))
-	t.Run("using", parked(func(t *testing.T, r *fixture) {
+	})
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		r.untilExpiry(time.Millisecond)
 		a := r.must(r.decide(approval.Approve, ana))
 		g := run.Grant{Approval: a.ID, Digest: a.Digest}
 		require.True(t, store.FailedOp(r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt)), 0))
 		require.NoError(t, r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt.Add(-time.Millisecond))))
-	}))
+	})
 }
 
-// Messages that ask what became of a call, or about a request that a change of policy has voided, have to say that nobody is asked any more.
+// Messages that ask what became of a call, or about a request that a change of policy has voided, have to say that
+// nobody is asked any more.
 func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
-	told := func(r *fixture) (*approval.Desk, *[]approval.Status) {
-		d, all := r.desk(), &[]approval.Status{}
-		wake := d.ResumeRun
+	told := func(r *fixture, q approval.DecisionInput, want error, status approval.Status) {
+		d, all := r.desk(), []approval.Status{}
 		d.ResumeRun = func(ctx context.Context, tenant, run string) error {
-			require.Empty(r.t, *all, "behind the wake")
-			return wake(ctx, tenant, run)
+			require.Empty(r.t, all, "behind the wake")
+			return r.waits().Wake(ctx, tenant, run)
 		}
-		d.OnChange = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
-		return d, all
+		d.OnChange = func(_ context.Context, a approval.Approval) { all = append(all, a.Status) }
+		require.ErrorIs(r.t, errOf(d.Decide(r.ctx, q)), want)
+		require.Equal(r.t, []approval.Status{status}, all)
 	}
 	withFixture(t, func(t *testing.T, r *fixture) {
 		r.interrupted()
-		d, all := told(r)
-		a := r.must(d.Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben, Action: approval.ReportResult}))
-		require.Equal(t, []approval.Status{a.Status}, *all)
+		told(r, approval.DecisionInput{
+			Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben, Action: approval.ReportResult,
+		}, nil, approval.Approved)
 	})
 	withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
 		r.deploy(func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} })
-		d, all := told(r)
-		require.ErrorIs(t, errOf(d.Decide(r.ctx, r.request(approval.Approve, ana))), approval.ErrPolicyChanged)
-		require.Equal(t, []approval.Status{approval.Voided}, *all)
+		told(r, r.request(approval.Approve, ana), approval.ErrPolicyChanged, approval.Voided)
 	})
 }
 
