@@ -1,8 +1,8 @@
 package approval
 
 import (
-	"context"
 	"encoding/json"
+	"maps"
 	"testing"
 	"time"
 
@@ -26,74 +26,64 @@ func newStandingGrant(tool, digest string) StandingGrant {
 // TestItemsThatAreNotWhatTheirKeySays: a request or a grant that stands under another key, that conditions
 // would compare to something else, or that has a key of another version, decides nothing: an error names it.
 func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
-	op := func(op store.Op, err error) store.Item {
-		require.NoError(t, err)
-		return op.Item
-	}
-	request := op(CreateOp(Approval{
+	request, err := CreateOp(Approval{
 		Tenant: "acme", ID: "a1", Run: "r1", Agent: "clerk", Kind: KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
-		Digest: store.BlobDigest(nil), Status: Pending, Approvers: []string{"group:desk"}, RequestedAt: damagedAt, ExpiresAt: damagedAt.Add(time.Hour),
-	}))
-	grant := op(newStandingGrant("refund", "d1").putOp("acme"))
-	for name, c := range map[string]struct {
+		Digest: store.BlobDigest(nil), Status: Pending, Approvers: []string{"group:desk"},
+		RequestedAt: damagedAt, ExpiresAt: damagedAt.Add(time.Hour),
+	})
+	require.NoError(t, err)
+	grant, err := newStandingGrant("refund", "d1").putOp("acme")
+	require.NoError(t, err)
+	for _, c := range []struct {
 		good  store.Item
 		other store.Key
 		attrs map[string]store.Value
-		read  func(ctx context.Context, t store.Table, other bool) error
+		read  func(table store.Table, other bool) error
 	}{
-		"request": {
-			request, itemKey("acme", "a2"),
-			map[string]store.Value{"digest": store.Str("x"), "expires": store.Num(1), "status": store.Str("asleep"), "seal": store.Str("x"), "consumed": store.Str("no")},
-			func(ctx context.Context, t store.Table, other bool) error {
-				id := map[bool]string{false: "a1", true: "a2"}[other]
-				_, err := Get(ctx, t, "acme", id)
+		{
+			request.Item, itemKey("acme", "a2"), map[string]store.Value{
+				"digest": store.Str("x"), "expires": store.Num(1), "status": store.Str("asleep"),
+				"seal": store.Str("x"), "consumed": store.Str("no"),
+			},
+			func(table store.Table, other bool) error {
+				_, err := Get(t.Context(), table, "acme", map[bool]string{false: "a1", true: "a2"}[other])
 				return err
 			},
 		},
-		"grant": {
-			grant, standingKey("acme", "clerk", "refund", "d2"),
-			map[string]store.Value{"approval": store.Str("a2"), "expires": store.Num(1), "revoked": store.Num(1), usedAttr: store.Num(-1)},
-			func(ctx context.Context, t store.Table, other bool) error {
-				digest := map[bool]string{false: "d1", true: "d2"}[other]
-				_, err := LiveStanding(ctx, t, "acme", "clerk", []run.StandingGrant{{Tool: "refund", Digest: digest}}, damagedAt)
+		{
+			grant.Item, standingKey("acme", "clerk", "refund", "d2"), map[string]store.Value{
+				"approval": store.Str("a2"), "expires": store.Num(1), "revoked": store.Num(1), usedAttr: store.Num(-1),
+			},
+			func(table store.Table, other bool) error {
+				named := []run.StandingGrant{{Tool: "refund", Digest: map[bool]string{false: "d1", true: "d2"}[other]}}
+				_, err := LiveStanding(t.Context(), table, "acme", "clerk", named, damagedAt)
 				return err
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			table := store.NewMemory()
-			refused := func(it store.Item, other bool, what string) {
-				t.Helper()
-				require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
-				var damaged *store.DamagedError
-				require.ErrorAs(t, c.read(t.Context(), table, other), &damaged, what)
-				require.Equal(t, it.Key, damaged.Key, what)
+		table := store.NewMemory()
+		refused := func(what string, change func(it *store.Item)) {
+			t.Helper()
+			it := c.good
+			it.Attrs = maps.Clone(it.Attrs)
+			change(&it)
+			require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+			var damaged *store.DamagedError
+			require.ErrorAs(t, c.read(table, it.Key == c.other), &damaged, what)
+			require.Equal(t, it.Key, damaged.Key, what)
+		}
+		refused("another key", func(it *store.Item) { it.Key = c.other })
+		for attr, v := range c.attrs {
+			refused(attr, func(it *store.Item) { it.Attrs[attr] = v })
+		}
+		refused("a key of another version", func(it *store.Item) {
+			it.Body = append([]byte(`{"zzz":1,`), it.Body[1:]...)
+			if _, sealed := it.Attrs["seal"]; sealed {
+				it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
 			}
-			moved := c.good
-			moved.Key = c.other
-			refused(moved, true, "another key")
-			for attr, v := range c.attrs {
-				bad := c.good
-				bad.Attrs = map[string]store.Value{}
-				for name, was := range c.good.Attrs {
-					bad.Attrs[name] = was
-				}
-				bad.Attrs[attr] = v
-				refused(bad, false, attr)
-			}
-			newer := c.good
-			newer.Body = append([]byte(`{"zzz":1,`), c.good.Body[1:]...)
-			if _, sealed := newer.Attrs["seal"]; sealed {
-				newer.Attrs = map[string]store.Value{}
-				for name, was := range c.good.Attrs {
-					newer.Attrs[name] = was
-				}
-				newer.Attrs["seal"] = store.Str(store.BlobDigest(newer.Body))
-			}
-			refused(newer, false, "a key of another version")
-			require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: c.good}))
-			require.NoError(t, c.read(t.Context(), table, false))
 		})
+		require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: c.good}))
+		require.NoError(t, c.read(table, false))
 	}
 }
 

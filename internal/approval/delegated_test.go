@@ -19,15 +19,11 @@ import (
 var bossOnly = policy.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
 
 // delegatingPolicy is the policy of an agent that delegates: bosses decide.
-func delegatingPolicy(change ...func(*agent.Permission)) agent.Permission {
-	p := agent.Permission{
+func delegatingPolicy() agent.Permission {
+	return agent.Permission{
 		Mode: agent.ModeSuspendAndReplay, Default: agent.DefaultAsk, Approvers: []string{"group:bosses"}, Expires: time.Hour,
 		Scope: agent.ScopeTool, Grants: agent.GrantsStanding,
 	}
-	for _, f := range change {
-		f(&p)
-	}
-	return p
 }
 
 // delegated is withDelegatedRun as a subtest.
@@ -161,8 +157,8 @@ func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
 	})
 }
 
-// A standing grant that was given below a ceiling is on record with all who had to agree: who is one of them alone takes nothing back. It
-// holds for no run of the agent that nobody delegated, or that others did.
+// A standing grant that was given below a ceiling is on record with all who had to agree: who is one of them alone takes
+// nothing back. It holds for no run of the agent that nobody delegated, or that others did.
 func TestStandingGrantsBelowACeiling(t *testing.T) {
 	withDelegatedRun(t, func(r *fixture) {
 		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
@@ -170,23 +166,21 @@ func TestStandingGrantsBelowACeiling(t *testing.T) {
 		r.must(r.decide(approval.Approve, boss))
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
-		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{}, r.ports.Clock.Now())
-		require.NoError(t, err)
+		list := r.listStanding()
 		require.Len(t, list, 1)
 		require.Equal(t, [][]string{{"group:bosses"}}, list[0].Above)
 		s, c := r.state(), r.call()
 		require.Equal(t, list[0].Digest, policy.StandingOf(r.def, &s, c))
-		for _, other := range [][]agent.Permission{nil, {delegatingPolicy(), delegatingPolicy()}, {delegatingPolicy(func(p *agent.Permission) { p.Expires++ })}} {
+		stricter := delegatingPolicy()
+		stricter.Expires++
+		for _, other := range [][]agent.Permission{nil, {delegatingPolicy(), delegatingPolicy()}, {stricter}} {
 			d := *r.def
 			d.Ceilings = other
 			require.NotEqual(t, list[0].Digest, policy.StandingOf(&d, &s, c))
 		}
-		revoke := func(by policy.Principal) error {
-			return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", By: by})
-		}
-		require.ErrorIs(t, revoke(ana), approval.ErrForbidden)
-		require.ErrorIs(t, revoke(bossOnly), approval.ErrForbidden)
-		require.NoError(t, revoke(boss))
+		require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden)
+		require.ErrorIs(t, r.revoke(bossOnly), approval.ErrForbidden)
+		require.NoError(t, r.revoke(boss))
 	})
 }
 

@@ -271,27 +271,28 @@ func TestA11BoundsAreRefused(t *testing.T) {
 	}
 }
 
-// What the policy says bounds a grant of which nobody says anything, and what does not fit it is approved for itself alone.
+// What the policy says bounds a grant of which nobody says anything, and what does not fit it is approved for itself
+// alone.
 func TestA11PolicyBoundsGrants(t *testing.T) {
-	for _, under := range policies {
+	withBounds := func(under policyMode, change func(b *agent.StandingBounds), f func(r *fixture)) {
 		withFixture(t, func(t *testing.T, r *fixture) {
 			r.allowStandingGrants(under)
-			r.def.Permission.Bounds.Uses, r.def.Permission.Bounds.Expires = 1, time.Hour
+			change(&r.def.Permission.Bounds)
 			require.NoError(t, r.def.Check())
 			r.startAndPark(args)
 			r.must(r.decide(approval.Approve, ana))
+			f(r)
+		})
+	}
+	for _, under := range policies {
+		withBounds(under, func(b *agent.StandingBounds) { b.Uses, b.Expires = 1, time.Hour }, func(r *fixture) {
 			require.Equal(t, time.Hour, r.listStanding()[0].Expires.Sub(r.listStanding()[0].At))
 			require.False(t, r.startRunWithArgs("k2", args))
 			require.True(t, r.startRunWithArgs("k3", args))
 		})
 	}
 	for _, under := range []policyMode{replaysTool, replaysCall} {
-		withFixture(t, func(t *testing.T, r *fixture) {
-			r.allowStandingGrants(under)
-			r.def.Permission.Bounds.When = atMost("50")
-			require.NoError(t, r.def.Check())
-			r.startAndPark(args)
-			r.must(r.decide(approval.Approve, ana))
+		withBounds(under, func(b *agent.StandingBounds) { b.When = atMost("50") }, func(r *fixture) {
 			r.resume()
 			require.Equal(t, []string{args}, r.refund.paid)
 			require.Empty(t, r.listStanding())
