@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -103,30 +104,25 @@ func TestOneConnectionAnInvocation(t *testing.T) {
 	require.Len(t, p.calls("tools/call"), 20)
 }
 
-// A server that keeps a session for us is told when the invocation ends, whatever became of its calls.
+// A server that keeps a session for us is told when the invocation ends.
 func TestGoodbye(t *testing.T) {
-	for _, args := range []string{`{"name":"Ana"}`, `{"name":7}`} {
-		var mu sync.Mutex
-		said := 0
-		server := served([]string{"2025-06-18"}, false, greeter)
-		r := over(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			if q.Method == http.MethodDelete && q.Header.Get("Mcp-Session-Id") != "" {
-				mu.Lock()
-				said++
-				mu.Unlock()
-			}
-			server.ServeHTTP(w, q)
-		}))
-		greet := r.tool("greet")
-		_, err := greet.Call(context.Background(), tool.Call{Args: json.RawMessage(args)})
-		require.NoError(t, err)
-		heard := func() int { mu.Lock(); defer mu.Unlock(); return said }
-		require.Zero(t, heard())
-		r.session.Close()
-		require.Equal(t, 1, heard())
-		_, err = greet.Call(context.Background(), tool.Call{Args: json.RawMessage(args)})
-		require.Error(t, err, "its connections are gone")
-	}
+	var said atomic.Int64
+	server := served([]string{"2025-06-18"}, false, greeter)
+	r := over(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodDelete && q.Header.Get("Mcp-Session-Id") != "" {
+			said.Add(1)
+		}
+		server.ServeHTTP(w, q)
+	}))
+	greet, args := r.tool("greet"), json.RawMessage(`{"name":7}`)
+	res, err := greet.Call(context.Background(), tool.Call{Args: args})
+	require.NoError(t, err)
+	require.True(t, res.IsError)
+	require.Zero(t, said.Load())
+	r.session.Close()
+	require.EqualValues(t, 1, said.Load())
+	_, err = greet.Call(context.Background(), tool.Call{Args: args})
+	require.Error(t, err, "its connections are gone")
 }
 
 // Whoever gives up waiting for a connection leaves it to the others.
@@ -147,46 +143,35 @@ func TestGivingUpOnAConnection(t *testing.T) {
 
 // A definition that is not what the run is pinned to is told from one that is, before anything is sent.
 func TestChangedDefinitions(t *testing.T) {
-	base := `{"name":"echo","title":"Echo","description":"d","inputSchema":{"type":"object","properties":{"a":{"type":"string","maxLength":9007199254740993}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
+	base := `{"name":"echo","title":"Echo","description":"d","inputSchema":{"type":"object","properties":{"a":{"type":"string",` +
+		`"maxLength":9007199254740993}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
+	order := `{"annotations":{"readOnlyHint":true},"outputSchema":{"type":"object"},"inputSchema":{"properties":{"a":{"maxLength":9007199254740993,` +
+		`"type":"string"}},"type":"object"},"description":"d","title":"Echo","name":"echo"}`
 	listed, err := overAnswering(t, base, "").list()
 	require.NoError(t, err)
 	require.Len(t, listed.Tools, 1, listed.Left)
 	pinned := listed.Tools[0].Digest
-	for name, c := range map[string]struct {
-		definition string
-		same       bool
-	}{
-		"as it was":     {base, true},
-		"another order": {`{"annotations":{"readOnlyHint":true},"outputSchema":{"type":"object"},"inputSchema":{"properties":{"a":{"maxLength":9007199254740993,"type":"string"}},"type":"object"},"description":"d","title":"Echo","name":"echo"}`, true},
-		"spelling":      {strings.Replace(base, `"d"`, `"\u0064"`, 1), true},
-		"_meta, icons":  {strings.Replace(base, `{"name"`, `{"_meta":{"a":1},"icons":[],"name"`, 1), true},
-		"title":         {strings.Replace(base, `"Echo"`, `"Echo!"`, 1), false},
-		"description":   {strings.Replace(base, `"d"`, `"d\u200b"`, 1), false},
-		"a digit":       {strings.Replace(base, `993`, `992`, 1), false},
-		"output":        {strings.Replace(base, `"outputSchema":{"type":"object"}`, `"outputSchema":{}`, 1), false},
-		"annotations":   {strings.Replace(base, `true`, `false`, 1), false},
-		"nothing":       {strings.Replace(base, `,"annotations":{"readOnlyHint":true}`, ``, 1), false},
-		"gone":          {echo[:9] + "other" + echo[13:], false},
+	with := func(old, changed string) string { return strings.Replace(base, old, changed, 1) }
+	for definition, same := range map[string]bool{
+		base: true, order: true, with(`"d"`, `"\u0064"`): true, with(`{"name"`, `{"_meta":{"a":1},"icons":[],"name"`): true,
+		with(`"Echo"`, `"Echo!"`): false, with(`"d"`, `"d\u200b"`): false, with(`993`, `992`): false,
+		with(`"outputSchema":{"type":"object"}`, `"outputSchema":{}`): false, with(`true`, `false`): false,
+		with(`,"annotations":{"readOnlyHint":true}`, ``): false, with(`"echo"`, `"other"`): false,
 	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPeer(t)
-			p.tools = func(ask) string { return `{"tools":[` + c.definition + `]}` }
-			r := over(t, p)
-			res, err := r.pinned("echo", pinned).Call(context.Background(), tool.Call{})
-			if c.same {
-				require.NoError(t, err)
-				require.Contains(t, res.Content, "hello")
-				return
-			}
-			var changed *tool.ChangedError
-			require.ErrorAs(t, err, &changed)
-			require.Equal(t, "s", changed.Server)
-			require.Equal(t, "echo", changed.Tool)
-			require.Equal(t, pinned, changed.Want)
-			require.NotEqual(t, pinned, changed.Got)
-			require.Equal(t, name == "gone", changed.Got == "")
-			require.Empty(t, p.calls("tools/call"))
-		})
+		p := newPeer(t)
+		p.tools = func(ask) string { return `{"tools":[` + definition + `]}` }
+		res, err := over(t, p).pinned("echo", pinned).Call(context.Background(), tool.Call{})
+		if same {
+			require.NoError(t, err)
+			require.Contains(t, res.Content, "hello")
+			continue
+		}
+		var changed *tool.ChangedError
+		require.ErrorAs(t, err, &changed, definition)
+		require.Equal(t, []string{"s", "echo", pinned}, []string{changed.Server, changed.Tool, changed.Want})
+		require.NotEqual(t, pinned, changed.Got)
+		require.Equal(t, strings.Contains(definition, "other"), changed.Got == "")
+		require.Empty(t, p.calls("tools/call"))
 	}
 }
 

@@ -35,76 +35,71 @@ func stream(w http.ResponseWriter) {
 
 // A server that cannot be listed says why, in time, and leaves nothing behind.
 func TestHostileToListing(t *testing.T) {
-	for name, c := range map[string]struct {
-		old  bool
-		do   func(p *peer)
-		says string
-	}{
-		"hangs at connect":        {do: func(p *peer) { p.first = func(w http.ResponseWriter, _ ask) bool { p.hang(w); return true } }, says: "connect to MCP server s: it did not answer within 300ms"},
-		"hangs before any header": {do: func(p *peer) { p.first = func(http.ResponseWriter, ask) bool { <-p.slow; return true } }, says: "it did not answer within 300ms"},
-		"hangs at list":           {do: func(p *peer) { p.first = on("tools/list", func(w http.ResponseWriter, _ ask) { p.hang(w) }) }, says: "it did not answer within 300ms"},
-		"drips at list": {do: func(p *peer) {
-			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
-				stream(w)
-				for {
-					select {
-					case <-p.slow:
-						return
-					case <-time.After(20 * time.Millisecond):
-					}
-					if _, err := w.Write([]byte(":")); err != nil {
-						return
-					}
-					w.(http.Flusher).Flush()
-				}
-			})
-		}, says: "it did not answer within 300ms"},
-		"401":          {do: func(p *peer) { p.first = status(http.StatusUnauthorized) }, says: "Unauthorized"},
-		"500":          {do: func(p *peer) { p.first = status(http.StatusInternalServerError) }, says: "Internal Server Error"},
-		"404, older":   {old: true, do: func(p *peer) { p.first = status(http.StatusNotFound) }, says: "Not Found"},
-		"garbage list": {do: func(p *peer) { p.tools = func(ask) string { return `[]` } }, says: "it answered with something else than a list of tools"},
-		"pages without end": {do: func(p *peer) {
-			n := 0
-			p.tools = func(ask) string { n++; return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, n) }
-		}, says: "its list of tools has more than 64 pages"},
-		"an answer without end": {do: func(p *peer) {
-			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
-				w.Header().Set("Content-Type", "application/json")
-				for {
-					if _, err := w.Write([]byte(lines(1<<12, "                "))); err != nil {
-						return
-					}
-				}
-			})
-		}, says: "it sent more than 33554432 bytes in one answer"},
-		"a refusal without end": {do: func(p *peer) {
-			p.first = func(w http.ResponseWriter, _ ask) bool {
-				w.WriteHeader(http.StatusBadRequest)
-				for {
-					if _, err := w.Write([]byte(lines(1<<12, "x"))); err != nil {
-						return true
-					}
-				}
+	flood := func(p *peer, w http.ResponseWriter, text string, pause time.Duration) {
+		for {
+			select {
+			case <-p.slow:
+				return
+			case <-time.After(pause):
 			}
-		}, says: "it sent more than 65536 bytes in one answer"},
-		"notifications by the thousand": {do: func(p *peer) {
-			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
-				stream(w)
-				for range 5000 {
-					if _, err := fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n"); err != nil {
-						return
-					}
-				}
-			})
-		}, says: "it sent more than 1000 messages or 4194304 bytes that nobody asked for"},
+			if _, err := fmt.Fprint(w, text); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+		}
+	}
+	code := func(code int) func(*peer, http.ResponseWriter, ask) {
+		return func(_ *peer, w http.ResponseWriter, _ ask) { w.WriteHeader(code) }
+	}
+	hang := func(p *peer, w http.ResponseWriter, _ ask) { p.hang(w) }
+	const list, late = "tools/list", "it did not answer within 300ms"
+	for name, c := range map[string]struct {
+		method string // "" = each
+		do     func(*peer, http.ResponseWriter, ask)
+		says   string
+	}{
+		"hangs at connect":        {"", hang, "connect to MCP server s: " + late},
+		"hangs before any header": {"", func(p *peer, _ http.ResponseWriter, _ ask) { <-p.slow }, late},
+		"hangs at list":           {list, hang, late},
+		"drips at list": {list, func(p *peer, w http.ResponseWriter, _ ask) {
+			stream(w)
+			flood(p, w, ":", 20*time.Millisecond)
+		}, late},
+		"401":        {"", code(http.StatusUnauthorized), "Unauthorized"},
+		"500":        {"", code(http.StatusInternalServerError), "Internal Server Error"},
+		"404, older": {"", code(http.StatusNotFound), "Not Found"},
+		"garbage list": {list, func(p *peer, w http.ResponseWriter, a ask) { p.result(w, a, `[]`) },
+			"it answered with something else than a list of tools"},
+		"pages without end": {list, func(p *peer, w http.ResponseWriter, a ask) {
+			p.result(w, a, fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, len(p.calls(list))))
+		}, "its list of tools has more than 64 pages"},
+		"an answer without end": {list, func(p *peer, w http.ResponseWriter, _ ask) {
+			w.Header().Set("Content-Type", "application/json")
+			flood(p, w, lines(1<<16, " "), 0)
+		}, "it sent more than 33554432 bytes in one answer"},
+		"a refusal without end": {"", func(p *peer, w http.ResponseWriter, _ ask) {
+			w.WriteHeader(http.StatusBadRequest)
+			flood(p, w, lines(1<<16, "x"), 0)
+		}, "it sent more than 65536 bytes in one answer"},
+		"notifications by the thousand": {list, func(p *peer, w http.ResponseWriter, _ ask) {
+			stream(w)
+			one := "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n"
+			flood(p, w, lines(100, one), 0)
+		}, "it sent more than 1000 messages or 4194304 bytes that nobody asked for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t)
-			p.old = c.old
-			c.do(p)
-			limit := 300 * time.Millisecond
-			if !strings.Contains(c.says, "300ms") {
-				limit = time.Minute
+			p.old = strings.HasSuffix(name, "older")
+			p.first = func(w http.ResponseWriter, a ask) bool {
+				meant := c.method == "" || c.method == a.Method
+				if meant {
+					c.do(p, w, a)
+				}
+				return meant
+			}
+			limit := time.Minute
+			if strings.Contains(c.says, "300ms") {
+				limit = 300 * time.Millisecond
 			}
 			r := over(t, p, within(limit))
 			began := time.Now()
