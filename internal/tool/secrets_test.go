@@ -130,13 +130,13 @@ func TestRedactIsLinear(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, piece := range []string{`\`, `\u`, `\\x5`, "%", "%25", "&", "&amp;", "&#0", "6161", "a", "b", "61:"} {
-		text := strings.Repeat(piece, (1<<20)/len(piece)) + "!"
+		text := strings.Repeat(piece, (1<<18)/len(piece)) + "!"
 		done := make(chan string)
 		go func() { done <- d.RedactCut(text) }()
 		select {
 		case <-done:
-		case <-time.After(60 * time.Second):
-			t.Fatalf("%q, again and again, takes more than a minute", piece)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%q, again and again, takes more than 20 seconds", piece)
 		}
 	}
 }
