@@ -25,7 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
@@ -82,8 +81,6 @@ type setup struct {
 	define func(d *agent.Definition)
 	warm   int
 	blobs  store.Blobs
-	notify *notify.Notifier
-	clock  clock.Clock
 	sink   runtime.EventSink
 }
 
@@ -102,9 +99,6 @@ func newLab(t *testing.T, s setup) *lab {
 	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: newTally()}
 	l.items.tally = l.ended
 	l.table = fault.NewTable(l.items)
-	if s.clock == nil {
-		s.clock = clock.System()
-	}
 	if l.blobs = s.blobs; l.blobs == nil {
 		l.blobs = store.NewMemoryBlobs()
 	}
@@ -129,7 +123,7 @@ func newLab(t *testing.T, s setup) *lab {
 	}
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: l.blobs, Model: s.model, Tools: set, Agents: func(string) (*agent.Definition, bool) { return l.def, true },
-		Clock: s.clock, IDs: ids.System(s.clock), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: hear, Warm: s.warm, Notify: s.notify,
+		Clock: clock.System(), IDs: ids.System(clock.System()), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: hear, Warm: s.warm,
 		Trouble: func(function string, err error) { l.ended.trouble(fmt.Errorf("%s: %w", function, err)) },
 	})
 	require.NoError(t, err)
@@ -203,7 +197,7 @@ func (y *tally) enter(key string) {
 	y.entered[key]++
 }
 
-// until waits until so many runs have ended, or parked.
+// until waits until something is reached.
 func (y *tally) until(t *testing.T, reached func() bool) {
 	t.Helper()
 	for {
@@ -222,20 +216,20 @@ func (y *tally) until(t *testing.T, reached func() bool) {
 	}
 }
 
-func (y *tally) untilDone(t *testing.T, n int) {
+// untilEnded waits until so many runs have ended, and so many executions.
+func (y *tally) untilEnded(t *testing.T, runs, executions int) {
 	t.Helper()
-	y.until(t, func() bool { return len(y.done) >= n })
+	y.until(t, func() bool { return len(y.done) >= runs && len(y.closed) >= executions })
 }
 
-func (y *tally) untilParked(t *testing.T, n int) {
+// untilOver waits until a run and all of its executions have ended, and ends the engine.
+func (l *lab) untilOver(t *testing.T, runID string) run.AgentState {
 	t.Helper()
-	y.until(t, func() bool { return len(y.parked) >= n })
-}
-
-// untilClosed waits until so many executions have ended.
-func (y *tally) untilClosed(t *testing.T, n int) {
-	t.Helper()
-	y.until(t, func() bool { return len(y.closed) >= n })
+	l.ended.untilEnded(t, 1, 1)
+	s := l.state(t, runID)
+	l.ended.untilEnded(t, 1, int(s.Generation)+1)
+	require.NoError(t, l.Engine.Close())
+	return s
 }
 
 // executions tell the tally of those that have ended.

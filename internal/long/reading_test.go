@@ -20,9 +20,7 @@ func TestReadingAnOldRun(t *testing.T) {
 	n := sized(400, 10_000)
 	l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: n, Tool: "work_read"}, define: small, warm: 1})
 	run := l.start(t, "old").Run
-	l.ended.untilDone(t, 1)
-	l.ended.untilClosed(t, int(l.state(t, run).Generation)+1)
-	s := l.state(t, run)
+	s := l.untilOver(t, run)
 	for _, c := range []struct {
 		path   string
 		stream bool
@@ -52,7 +50,6 @@ func TestReadingAnOldRun(t *testing.T) {
 	followed := string(l.get(t, longest, "/v1/runs/"+run+"/events", true))
 	require.Equal(t, n+1, strings.Count(followed, "event: replied"), "a client that follows gets all of it")
 	require.LessOrEqual(t, longest.most, 100, "and no more of it is held at once")
-	require.NoError(t, l.Engine.Close())
 }
 
 // stretches is a journal that knows the most entries that were read at once.

@@ -19,13 +19,13 @@ func Corpus() []string {
 		"message-during-inference", "parallel-order", "executor-sequential", "service-gated", "lambda-async",
 		"delegate-child-asks", "delegate-cancel-parent", "undo-approved", "plan", "countersign-progressive", "notify-asked",
 		"arvo-permission", "service-asked", "advisory-approval", "tirea-suspend-replay", "all-suspended-starts-early",
-		"early-kept", "cowork-approval", "cowork-nudge", "forge-approval", "forge-mcp",
+		"early-kept", "outlives-its-execution", "cowork-approval", "cowork-nudge", "forge-approval", "forge-mcp",
 	}
 }
 
 // QuickCorpus returns the scenarios that `make test` sweeps.
 func QuickCorpus() []string {
-	return []string{"approve", "cancel-parked", "arvo-permission", "service-asked"}
+	return []string{"outlives-its-execution", "arvo-permission", "service-asked"}
 }
 
 // Load reads a scenario from a folder.

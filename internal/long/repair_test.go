@@ -4,78 +4,15 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/workload"
 )
-
-const day = 24 * time.Hour
-
-// TestAWaitOutlivesItsExecution: Step Functions ends an execution after a year, which nothing in it can catch. A run that waits longer is handed
-// over before, without a repair, and the request that people were shown stays the one that they decide.
-func TestAWaitOutlivesItsExecution(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		after time.Duration // somebody decides
-		hands int64
-		ends  approval.Status
-	}{
-		{"decided within the year", 300 * day, 0, approval.Approved},
-		{"decided after two and a half", 912 * day, 2, approval.Approved},
-		{"never decided", 1200 * day, 3, approval.Expired},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: 1, Tool: "work_pay"}, define: func(d *agent.Definition) { d.Permission.Expires = 1095 * day }})
-				runID := l.start(t, "year").Run
-				sleep(t, c.after)
-				asked := pending(t, l, 50)
-				if c.ends == approval.Approved {
-					require.Len(t, asked, 1)
-					require.Equal(t, c.hands, l.state(t, runID).Generation)
-					_, err := l.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: local.Tenant, ID: asked[0], Action: approval.Approve, By: ana})
-					require.NoError(t, err)
-				}
-				synctest.Wait()
-				s := l.state(t, runID)
-				require.Equal(t, run.RunDone, s.Status)
-				require.Equal(t, run.ReasonNaturalEnd, s.Reason)
-				require.Equal(t, c.hands, s.Generation)
-				all := l.Engine.List(t.Context(), "")
-				require.Len(t, all, int(c.hands)+1)
-				for _, x := range all {
-					require.Equal(t, asl.Succeeded, x.Status, x.Name)
-				}
-				ended, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Query{Status: c.ends})
-				require.NoError(t, err)
-				require.Len(t, ended, 1)
-				want := 0
-				if c.ends == approval.Approved {
-					want = 1
-				}
-				require.Len(t, l.ended.entered, want)
-				require.NoError(t, l.Engine.Close())
-			})
-		})
-	}
-}
-
-func sleep(t *testing.T, d time.Duration) {
-	t.Helper()
-	require.NoError(t, clock.System().Sleep(t.Context(), d))
-	synctest.Wait()
-}
 
 // gone is an engine whose executions have all ended, but for the one that was never started: the owner's successor.
 type gone struct {
