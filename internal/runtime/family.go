@@ -63,8 +63,8 @@ func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why st
 	return err == nil, err
 }
 
-// answerParent puts the result of an ended run into its parent's inbox, once, and wakes the parent. The requesters of the
-// ended run become requesters of what the parent does next (A10).
+// answerParent puts the result of an ended run into its parent's inbox, once, and wakes the parent. The ended run's
+// requesters become requesters of what the parent does next (A10).
 func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.ChildUsage) error {
 	l, err := p.Journal.Load(ctx, s.Tenant, s.Parent.Run)
 	if err != nil {
