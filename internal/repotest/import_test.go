@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,9 +40,15 @@ type pkg struct {
 	Standard   bool
 }
 
+// listed is what go says of all packages, once: it takes seconds.
+var listed = sync.OnceValues(func() ([]byte, error) {
+	const keys = "-json=ImportPath,Dir,GoFiles,Imports,Deps,Standard"
+	return exec.Command("go", "list", "-tags", lambdaTags, keys, module+"/...").Output()
+})
+
 func list(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-tags", lambdaTags, "-json=ImportPath,Dir,GoFiles,Imports,Deps,Standard", module+"/...").Output()
+	out, err := listed()
 	require.NoError(t, err)
 	var all []pkg
 	d := json.NewDecoder(strings.NewReader(string(out)))

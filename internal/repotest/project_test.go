@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,9 +15,16 @@ import (
 
 const root = "../.."
 
+// asItIs is the project as it is, read once: nothing changes it.
+var asItIs = sync.OnceValues(func() (*Project, error) { return Read(root, nil) })
+
 func project(t *testing.T, replace func(file, text string) string) *Project {
 	t.Helper()
-	p, err := Read(root, replace)
+	read := asItIs
+	if replace != nil {
+		read = func() (*Project, error) { return Read(root, replace) }
+	}
+	p, err := read()
 	require.NoError(t, err)
 	return p
 }
