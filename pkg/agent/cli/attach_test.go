@@ -13,39 +13,12 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// writeLargeFile writes a file that is too large to be inline and returns its path and digest.
-func (d *harness) writeLargeFile(name, of string) (path, digest string) {
-	d.t.Helper()
-	content := bytes.Repeat([]byte(of), 2_000_000/len(of))
-	path = filepath.Join(d.dir, name)
-	require.NoError(d.t, os.WriteFile(path, content, 0o600))
-	return path, store.BlobDigest(content)
-}
-
-// A large file goes through the socket of the process that has the store.
-func TestAttachThroughTheSocket(t *testing.T) {
-	d := newHarness(t, holdingAgent, holdingModel)
-	path, digest := d.writeLargeFile("big.pdf", "0123456789")
-	first := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "first")
-	<-d.entered
-	second := d.start(t.Context(), "run", d.dir, "--message", "see", "--attach", path, "--key", "second")
-	run := <-d.entered
-	stored, err := os.ReadFile(filepath.Join(d.home(), "blobs", "T", "default", digest))
-	require.NoError(t, err)
-	require.Equal(t, digest, store.BlobDigest(stored))
-	require.Contains(t, d.run(t.Context(), "", "show", run, "--messages").stdout.String(), "big.pdf (application/pdf) "+digest)
-	d.release <- struct{}{}
-	d.release <- struct{}{}
-	for _, done := range []<-chan *commandResult{first, second} {
-		who := <-done
-		require.Equal(t, 0, who.code, who.stderr.String())
-	}
-}
-
 // A message to a run brings files, too.
 func TestSendAttaches(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	path, digest := d.writeLargeFile("big.pdf", "x")
+	content := bytes.Repeat([]byte("x"), 2_000_000) // too large to be inline
+	path := filepath.Join(d.dir, "big.pdf")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
 	parked := d.exits(3, "run", d.dir, "--message", "tidy")
 	asks := approvalID.FindAllStringSubmatch(parked.stdout.String(), -1)
 	require.Len(t, asks, 2)
@@ -55,7 +28,7 @@ func TestSendAttaches(t *testing.T) {
 		d.run(t.Context(), "", "deny", a[1])
 	}
 	shown := d.run(t.Context(), "", "show", run, "--messages").stdout.String()
-	require.Contains(t, shown, "big.pdf (application/pdf) "+digest)
+	require.Contains(t, shown, "big.pdf (application/pdf) "+store.BlobDigest(content))
 	require.Contains(t, shown, "Done.")
 }
 

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,14 +58,6 @@ func (o *delegationHarness) register(sub string) {
 	require.NoError(o.t, err)
 }
 
-// runWithoutPatience runs a command with a short store timeout.
-func (o *delegationHarness) runWithoutPatience(typed string, args ...string) *commandResult {
-	p, who := o.newProgram(typed)
-	p.storeTimeout = 400 * time.Millisecond
-	who.code = p.run(o.t.Context(), args)
-	return who
-}
-
 // Who follows a run decides about what the runs below it ask as about its own, and is told who asks.
 func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	o := newDelegationHarness(t)
@@ -86,34 +77,6 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	require.Equal(t, run.ReasonNaturalEnd, o.loadRun(o.root).Reason)
 }
 
-// What is left for later, and what nobody is there to ask about, is named at the root with the commands that decide it; deciding by id
-// carries on all of it.
-func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
-	for name, typed := range map[string]string{"later": "one\nl\nl\n", "nobody there": ""} {
-		t.Run(name, func(t *testing.T) {
-			o := newDelegationHarness(t)
-			who := o.runWithoutPatience(typed, "run", o.dir, "--message", "look", "--key", "k")
-			require.Equal(t, 3, who.code, who.stderr.String())
-			out := who.stdout.String()
-			require.Contains(t, out, "run "+o.root+" waits for run "+o.child+" of agent tidy (c1)\n")
-			require.NotContains(t, out, "countersign answer", "the answer is the other run's to give")
-			require.Contains(t, out, "run "+o.child+" of agent tidy, for run "+o.root+", waits for approval a")
-			ids := approvalID.FindAllStringSubmatch(out, -1)
-			require.Len(t, ids, 2)
-
-			require.Equal(t, typed != "", strings.Contains(who.stderr.String(), "approve, deny, edit, ask or later?"))
-			first := o.runWithoutPatience("", "approve", ids[0][1])
-			require.Equal(t, 3, first.code)
-			require.Contains(t, first.stdout.String(), "waits for run "+o.child)
-			require.NotContains(t, first.stdout.String(), ids[0][1])
-			require.Contains(t, first.stdout.String(), ids[1][1])
-			last := o.exits(0, "deny", ids[1][1])
-			require.Equal(t, "Researched.\n", last.stdout.String())
-			require.Equal(t, run.ReasonNaturalEnd, o.loadRun(o.child).Reason)
-		})
-	}
-}
-
 // Approvals and runs are listed by the run they surface at; show has the tree; a run's events are its own.
 func TestShowsWhatIsBelow(t *testing.T) {
 	o := newDelegationHarness(t)
@@ -126,8 +89,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	grandchild := agent.ChildID(local.Tenant, "tidy", child, "c1")
 	lone := agent.RunID(local.Tenant, "tidy", "lone")
 	for key, dir := range map[string]string{"k": "desk", "lone": "tidy"} {
-		who := o.runWithoutPatience("", "run", filepath.Join(o.dir, dir), "--message", "look", "--key", key)
-		require.Equal(t, 3, who.code, who.stderr.String())
+		o.exits(3, "run", filepath.Join(o.dir, dir), "--message", "look", "--key", key)
 	}
 
 	out := func(args ...string) string {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -254,22 +253,17 @@ func TestDevRefuses(t *testing.T) {
 	}
 	good := strings.Repeat("a", 52)
 	for name, c := range map[string]struct {
-		args  []string
-		given func(*harness)
-		code  int
-		want  string
+		address string
+		given   func(*harness)
+		code    int
+		want    string
 	}{
-		"an address":         {[]string{"--addr", "8420"}, nil, 2, `--addr: got "8420", want HOST:PORT`},
-		"a port":             {[]string{"--addr", "127.0.0.1:http"}, nil, 2, `--addr: got port "http"`},
-		"every address":      {[]string{"--addr", ":0"}, nil, 2, "others can reach"},
-		"another address":    {[]string{"--addr", "0.0.0.0:0"}, nil, 2, "--insecure-listen"},
-		"a name":             {[]string{"--addr", "example.com:0"}, nil, 2, "--insecure-listen"},
-		"a taken port":       {[]string{"--addr", taken.Addr().String()}, nil, 1, "listen on " + taken.Addr().String() + ": another process has the port"},
-		"an unknown flag":    {[]string{"--adr", "x"}, nil, 2, "unknown flag"},
-		"a principal":        {[]string{"--as", "ana"}, nil, 2, "--as: parse principal"},
-		"a token for others": {nil, withToken(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
-		"half a token":       {nil, withToken("abc", 0o600), 2, "home/token: want 52 characters"},
-		"a folder as token":  {nil, func(d *harness) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
+		"a taken port":       {taken.Addr().String(), nil, 1, "listen on " + taken.Addr().String() + ": another process has the port"},
+		"a token for others": {"127.0.0.1:0", withToken(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
+		"half a token":       {"127.0.0.1:0", withToken("abc", 0o600), 2, "home/token: want 52 characters"},
+		"a folder as token": {"127.0.0.1:0", func(d *harness) {
+			require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700))
+		}, 2, "want a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newHarness(t, renamingAgent, movingModel)
@@ -277,16 +271,10 @@ func TestDevRefuses(t *testing.T) {
 			if c.given != nil {
 				c.given(d)
 			}
-			args := c.args
-			if len(args) == 0 || args[0] == "--as" {
-				args = append([]string{"--addr", "127.0.0.1:0"}, args...)
-			}
-			who := d.run(t.Context(), "", append([]string{"dev"}, args...)...)
-			require.Equal(t, c.code, who.code, who.stderr.String())
+			who := d.exits(c.code, "dev", "--addr", c.address)
 			require.Contains(t, who.stderr.String(), c.want)
 			require.NotContains(t, who.stdout.String()+who.stderr.String(), good)
-			again := d.run(t.Context(), "", "runs")
-			require.Equal(t, 0, again.code, "nothing is left open")
+			d.exits(0, "runs") // nothing is left open
 		})
 	}
 }
@@ -490,27 +478,6 @@ func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
 	_, _ = s.sendPartialStartTo("unix", local.SocketPath(d.home()))
 	who := stop()
 	require.Equal(t, 2, strings.Count(who.stderr.String(), "requests were cut off"), who.stderr.String())
-}
-
-func TestTokenIsMintedOnce(t *testing.T) {
-	home := t.TempDir()
-	draws := 0
-	draw := func() string {
-		draws++
-		return strings.Repeat("b", 52)
-	}
-	for range 2 {
-		token, err := readToken(home, draw)
-		require.NoError(t, err)
-		require.Equal(t, strings.Repeat("b", 52), token)
-	}
-	require.Equal(t, 1, draws)
-	files, err := os.ReadDir(home)
-	require.NoError(t, err)
-	require.Len(t, files, 1, "no temporary file is left")
-	_, err = writePrivate(filepath.Join(home, "none", "token"), "x")
-	require.Error(t, err)
-	require.False(t, bytes.Contains([]byte(err.Error()), []byte(strings.Repeat("b", 52))))
 }
 
 // An answer names the request. The same order, sent again and again, is carried out once: a call that is lost again is

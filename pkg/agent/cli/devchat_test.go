@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -151,9 +150,9 @@ func TestConsoleChat(t *testing.T) {
 		for _, path := range []string{"/chat/", "/runs/"} {
 			q.Goto(s.URL + path + at())
 			waitForScript(t, q, shown)
-			q.Eval(`document.getElementById("live-reasoning").open = true`, nil)
-			q.RequireAccessible("console-" + name + "-" + strings.Trim(path, "/"))
 		}
+		q.Eval(`document.getElementById("live-reasoning").open = true`, nil)
+		q.RequireAccessible("console-" + name)
 	}
 	next <- struct{}{}
 	waitForScript(t, p, `document.getElementById("live")?.hidden === false && !document.getElementById("live-reasoning").hidden &&
@@ -234,6 +233,9 @@ func TestConsoleCancelsInAChat(t *testing.T) {
 	page := v.send("GET", chat, nil).body
 	require.NotContains(t, page, cancel)
 	require.Contains(t, page, `action="/runs/`+run+`/continue"`)
+	page = v.send("GET", "/runs/"+run, nil).body
+	require.Contains(t, page, `class="bar-wait"`)
+	require.NotContains(t, page, `class="bar-tool"`, "a call that never ran has no time in which it did")
 }
 
 // startingAgent takes input of a form.
@@ -337,35 +339,6 @@ func TestConsoleStarts(t *testing.T) {
 		require.Contains(t, shown, want)
 	}
 	require.Contains(t, v.send("GET", "/runs/"+run.ID+"/json", nil).body, `"notes5.txt"`)
-}
-
-// The start page asks for what its agent takes, a message or an input, and says how a program starts the same.
-func TestConsoleAsksForWhatAnAgentTakes(t *testing.T) {
-	d := newHarness(t, renamingAgent, movingModel)
-	for name, text := range map[string]string{"refunder": startingAgent,
-		"lister": strings.Replace(renamingAgent, "tidy", "lister", 1) + "input: {schema: {type: array, items: {type: string}}}\n"} {
-		d.write("agents/"+name+"/agent.yaml", text)
-		d.write("agents/"+name+"/model.jsonl", `{"text": "Done."}`)
-	}
-	s := startHarness(t, d)
-	v := s.newVisitor()
-	for name, want := range map[string]struct{ field, other, body, line string }{
-		"tidy":     {`name="message"`, `name="arg.`, `"message": "…"`, "Message: json.RawMessage(`\"…\"`)"},
-		"refunder": {`name="arg.order"`, `name="message"`, `"input": {…}`, "Input: json.RawMessage(`{…}`)"},
-		"lister":   {`<details id="input-json" open>`, `name="message"`, `"input": {…}`, "Input: json.RawMessage(`{…}`)"},
-	} {
-		page := v.send("GET", "/start?agent="+name, nil).body
-		require.Contains(t, page, want.field, name)
-		require.NotContains(t, page, want.other, name)
-		require.Equal(t, name == "refunder", strings.Contains(page, "It may be of several types: write JSON"), name)
-		page = html.UnescapeString(page)
-		require.Contains(t, page, `{"agent": "`+name+`", `+want.body+`}' `+s.URL+"/v1/runs", name)
-		require.Contains(t, page, `Agent: "`+name+`", `+want.line, name)
-	}
-	empty := v.post("/start", "agent", "lister")
-	require.Equal(t, http.StatusBadRequest, empty.StatusCode)
-	require.Contains(t, empty.body, "The input: want JSON.")
-	require.Equal(t, http.StatusSeeOther, v.post("/start", "agent", "lister", "input", `["a.txt"]`).StatusCode)
 }
 
 // By keys alone: from request to request, to the buttons, to the arguments and to a question. Arguments are edited in a

@@ -4,17 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"html"
 	"io"
 	"io/fs"
-	"mime/quotedprintable"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -250,7 +247,7 @@ func TestConsoleDecisionsProveThemselves(t *testing.T) {
 	require.Equal(t, approval.Pending, s.loadApproval(request).Status)
 	require.Equal(t, before, digestFolder(t, d.home()), "nothing was written")
 
-	form := v.fillForm(path, "approve", "key", v.key, "note", "seen")
+	form := v.fillForm(path, "approve", "key", " "+s.token+"\n", "note", "seen") // where no script runs, people type the token
 	got := v.send("POST", path, form, "Origin", s.URL, "Sec-Fetch-Site", "same-origin")
 	require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
 	require.Equal(t, path, got.Header.Get("Location"))
@@ -262,85 +259,6 @@ func TestConsoleDecisionsProveThemselves(t *testing.T) {
 	s.waitForEvent(run, "finished")
 	require.Equal(t, http.StatusConflict, v.send("POST", path, form).StatusCode, "the form is used up")
 	require.Len(t, s.loadApproval(request).Decisions, 1)
-}
-
-// Of a long conversation a page shows the newest 200 messages, and the others by and by, in order.
-func TestConsolePagesLongConversations(t *testing.T) {
-	var calls []string
-	for i := range 130 {
-		calls = append(calls, fmt.Sprintf(`{"id": "m%d", "name": "move_file", "input": {"source": "no%d.txt", "destination": "b.txt"}}`, i, i))
-	}
-	d := newHarness(t, renamingAgent+"permission: {default: allow}\n", `{"calls": [`+strings.Join(calls, ", ")+`]}
-{"text": "The end."}`)
-	s := startHarness(t, d)
-	run := s.startRun("tidy")
-	s.waitForEvent(run, "finished")
-	v := s.newVisitor()
-	number := regexp.MustCompile(`<li class="message role-[a-z]+" value="([0-9]+)" id="m-[0-9]+">`)
-	var seen []string
-	older := ""
-	for _, want := range []string{"messages 63 to 262 of 262", "messages 1 to 62 of 262"} {
-		got := v.send("GET", "/runs/"+run+older, nil)
-		require.Equal(t, http.StatusOK, got.StatusCode)
-		require.Contains(t, got.body, want)
-		var here []string
-		for _, m := range number.FindAllStringSubmatch(got.body, -1) {
-			here = append(here, m[1])
-		}
-		seen = append(here, seen...)
-		if next := regexp.MustCompile(`name="before" value="([0-9]+)"`).FindStringSubmatch(got.body); next != nil {
-			older = "?before=" + next[1]
-		}
-	}
-	require.Len(t, seen, 193, "a result stands with its call where both are on the page")
-	before := 0
-	for _, n := range seen {
-		at, err := strconv.Atoi(n)
-		require.NoError(t, err)
-		require.Greater(t, at, before)
-		before = at
-	}
-	newest := v.send("GET", "/runs/"+run, nil).body
-	require.Contains(t, newest, "The end.")
-	require.Contains(t, newest, "no129.txt")
-}
-
-// Runs are listed page by page, and by status and agent.
-func TestConsoleListsRuns(t *testing.T) {
-	s := startHarness(t, newHarness(t, renamingAgent, `{"text": "Done."}`))
-	want := map[string]bool{}
-	for range 51 {
-		run := s.startRun("tidy")
-		s.waitForEvent(run, "finished")
-		want[run] = true
-	}
-	v := s.newVisitor()
-	for next, left := "status=done", 1; next != ""; left-- {
-		body := v.send("GET", "/runs?"+next, nil).body
-		require.Contains(t, body, `>go</a>`, "the first message is shown")
-		for _, row := range regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`).FindAllStringSubmatch(body, -1) {
-			require.True(t, want[row[1]], "%s is there once", row[1])
-			delete(want, row[1])
-		}
-		require.Len(t, want, left)
-		next = ""
-		if cursor := regexp.MustCompile(`rel="next" href="/runs\?([^"]+)"`).FindStringSubmatch(body); cursor != nil {
-			next = html.UnescapeString(cursor[1])
-		}
-	}
-	for _, none := range []string{"status=waiting", "agent=other", "q=nobody+said+this"} {
-		require.Contains(t, v.send("GET", "/runs?"+none, nil).body, "There are no such runs here.")
-	}
-}
-
-// Where no script runs, people type the token.
-func TestConsoleTakesTheToken(t *testing.T) {
-	_, s, _ := startParkedRun(t)
-	v, request := s.newVisitor(), s.pendingApproval()
-	path := "/approvals/" + request
-	form := v.fillForm(path, "deny", "key", " "+s.token+"\n", "note", "No.")
-	require.Equal(t, http.StatusSeeOther, v.send("POST", path, form).StatusCode)
-	require.Equal(t, approval.Denied, s.loadApproval(request).Status)
 }
 
 // A key is good for one start of the server: what is left of it in a browser opens nothing later.
@@ -442,33 +360,6 @@ func TestConsoleIsLive(t *testing.T) {
 	require.Equal(t, []string{"user:local", "go on"}, []string{decided.By, decided.Note})
 }
 
-// Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
-func TestConsoleWithoutJavaScript(t *testing.T) {
-	b := standins.StartBrowser(t)
-	_, s, run := startParkedRun(t)
-	p := b.Open("plain", standins.PageOptions{NoJavaScript: true, Width: 360, Height: 740})
-	require.Equal(t, http.StatusOK, p.Goto(s.Open))
-	p.Click(".requests h3 a")
-	p.Settle()
-	request := strings.TrimPrefix(p.Where(), s.URL+"/approvals/")
-	require.Equal(t, s.pendingApproval(), request)
-	p.Fill("form input[type=password]", s.token)
-	p.Key("Enter")
-	p.Settle()
-	require.Equal(t, approval.Pending, s.loadApproval(request).Status, "Enter in the field presses no button")
-	p.Click("button[value=approve]")
-	p.Settle()
-	require.Equal(t, approval.Approved, s.loadApproval(request).Status)
-	s.waitForEvent(run, "finished")
-	require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+run))
-	p.Click(".reload")
-	p.Settle()
-	var text string
-	p.Eval("document.body.innerText", &text)
-	require.Contains(t, text, "move_file")
-	require.Contains(t, text, "succeeded")
-}
-
 // hostile are texts that would do something where they are not escaped.
 var hostile = []string{
 	`<script>alert(1)</script>`, `<img src=http://evil.example/x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `</title><script>alert(1)</script>`, `</summary><script>alert(1)</script>`,
@@ -555,8 +446,8 @@ func TestConsoleAxe(t *testing.T) {
 	s.waitForEvent(waiting[0].Root, "finished")
 	p := s.visit(b, "pages", "/")
 	for name, path := range map[string]string{
-		"home": "/", "none": "/?agent=nobody", "runs": "/runs", "start": "/start", "agents": "/agents", "agent": "/agents/research", "audit": "/audit?verify=1",
-		"together": "/approvals/together?agent=" + last.Agent + "&tool=" + last.Tools[0], "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting[0].Run,
+		"home": "/", "runs": "/runs", "start": "/start", "agents": "/agents", "agent": "/agents/research", "audit": "/audit?verify=1",
+		"together": "/approvals/together?agent=" + last.Agent + "&tool=" + last.Tools[0], "root": "/runs/" + last.Root, "ended": "/runs/" + waiting[0].Run,
 		"request": "/approvals/" + last.ID, "missing": "/runs/none",
 	} {
 		p.Goto(s.URL + path)
@@ -565,53 +456,30 @@ func TestConsoleAxe(t *testing.T) {
 	}
 }
 
-// What the API's caller says of whom a run is for is nobody's fact: page, console, mail, terminal and JSON say whose
-// word it is, and who started the run beside it.
+// What the API's caller says of whom a run is for is nobody's fact: JSON, page and terminal say whose word it is, and who
+// started the run beside it. Mails and Slack's messages are made of the same document (internal/people/show).
 func TestTheCallersClaimIsMarkedAsOne(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
-	d := newHarness(t, renamingAgent, movingModel)
-	d.write("home/principals.yaml", `default: user:ana
-people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
-`)
+	d, text := newHarness(t, renamingAgent, movingModel), regexp.MustCompile(`<[^>]*>`)
 	s := startHarness(t, d)
 	run := s.start(`{"agent": "tidy", "subject": "` + claim + `", "message": "go"}`)
 	s.waitForEvent(run, "parked")
-
 	_, body := s.do("GET", "/v1/approvals/"+s.pendingApproval(), "")
-	require.Contains(t, body, `"requesters":["user:ana"]`)
+	require.Contains(t, body, `"requesters":["user:local"]`)
 	require.Contains(t, body, `"claimedSubject":"`+claim+`"`)
 	_, body = s.do("GET", "/v1/runs/"+run, "")
-	require.Contains(t, body, `"startedBy":["user:ana"]`)
-
+	require.Contains(t, body, `"startedBy":["user:local"]`)
 	v := s.newVisitor()
-	text := regexp.MustCompile(`<[^>]*>`)
-	for path, says := range map[string]string{
-		"/approvals/" + s.pendingApproval(): "The caller says the run is for", "/runs/" + run: "For, the caller says",
+	for shown, says := range map[string]string{
+		text.ReplaceAllString(v.send("GET", "/approvals/"+s.pendingApproval(), nil).body, "\n"): `The caller says the run is for \(nobody checked it\)`,
+		text.ReplaceAllString(v.send("GET", "/runs/"+run, nil).body, "\n"):                      `For, the caller says \(nobody checked it\)`,
+		d.exits(0, "approvals").stdout.String():                                                 `The caller says the run is for \(nobody checked it\)`,
+		d.exits(0, "show", run).stdout.String():                                                 `the caller says \(not checked\): the run is for`,
 	} {
-		page := text.ReplaceAllString(v.send("GET", path, nil).body, "\n")
-		require.Regexp(t, `(?i)started by\s+user:ana\s`, page)
-		require.Regexp(t, says+` \(nobody checked it\)\s+`+claim, page)
-		require.Equal(t, 1, strings.Count(page, claim))
+		require.Regexp(t, says+`\s+"?`+claim, shown)
+		require.Equal(t, 1, strings.Count(shown, claim), shown)
+		require.Regexp(t, `(?mi)(started by|^by)\s+user:local\s`, shown)
 	}
-	for _, args := range [][]string{{"approvals"}, {"show", run}} {
-		shown := d.exits(0, args...)
-		require.Regexp(t, `the caller says \(not checked\): the run is for "`+claim+`"|The caller says the run is for \(nobody checked it\)\s+"`+claim+`"`, shown.stdout.String(), args)
-		require.Equal(t, 1, strings.Count(shown.stdout.String(), claim), args)
-		require.Regexp(t, `(?m)^( +started by|by) +user:ana$`, shown.stdout.String(), args)
-	}
-
-	var mails []string
-	require.Eventually(t, func() bool {
-		mails, _ = filepath.Glob(filepath.Join(d.home(), "outbox", "*.eml"))
-		return len(mails) == 1
-	}, time.Minute, 50*time.Millisecond)
-	data, err := os.ReadFile(mails[0])
-	require.NoError(t, err)
-	mail, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(string(data))))
-	require.NoError(t, err)
-	require.Contains(t, string(mail), "  The caller says the run is for (nobody checked it)\r\n    \""+claim+"\"\r\n")
-	require.Contains(t, string(mail), "    started by user:ana\r\n")
-	require.Equal(t, 2, strings.Count(string(mail), claim), "once in its text and once in its HTML")
 }
 
 // Whoever opens the console without its token is asked for it, on a page that says where it is, and gets by it what the
@@ -698,70 +566,34 @@ const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", 
 {"text": "Done.\n\n- moved C:\\a.txt\n- told you"}`
 
 // In a transcript lines end where they were ended, without a mark; in arguments, on which people decide, each is
-// marked. Cards and pages show the arguments before whatever else there is to say, and the risk once. The headings
-// count along while a page is open.
+// marked. The heading counts along while a page is open.
 func TestConsoleReadsLikeAConversation(t *testing.T) {
 	b := standins.StartBrowser(t)
-	d := newHarness(t, renamingAgent, layout)
-	s := startHarness(t, d)
+	s := startHarness(t, newHarness(t, renamingAgent, layout))
 	run := s.start(`{"agent": "tidy", "message": "Please\n\n\ttidy up."}`)
 	s.waitForEvent(run, "parked")
 
-	home := s.visit(b, "home", "/")
-	var card struct {
-		Parts []string
-		Risks int
-	}
-	home.Eval(`({
-		parts: [...document.querySelector(".request-card").children].map((e) => e.className || e.localName),
-		risks: document.querySelector(".request-card").innerText.match(/risk/gi).length,
-	})`, &card)
-	require.Equal(t, "sentence", card.Parts[0], "what would happen comes first")
-	require.Equal(t, 1, card.Risks, "the risk is said once")
-
 	story := s.visit(b, "story", "/runs/"+run)
-	var said []string
-	story.Eval(`[...document.querySelectorAll("#talk .words, #talk .markdown > *")].map((e) => e.innerText)`, &said)
-	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:", "1. move \"a.txt\"\n2. tell you"}, said)
-	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args, .sentence")).map((e) => e.innerText)`, &said)
-	require.Empty(t, said, "no marks outside arguments and what is made of them")
+	texts := func(elements string) (said []string) {
+		story.Eval(`[`+elements+`].map((e) => e.innerText)`, &said)
+		return said
+	}
+	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:", "1. move \"a.txt\"\n2. tell you"},
+		texts(`...document.querySelectorAll("#talk .words, #talk .markdown > *")`))
+	outside := `...[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args, .sentence"))`
+	require.Empty(t, texts(outside), "no marks outside arguments and what is made of them")
+	require.Equal(t, []string{`\n`}, texts(`...document.querySelectorAll("#talk .args .odd")`), "in arguments it counts")
 	story.Key("Control+k")
 	waitForScript(t, story, `document.activeElement.id === "search"`)
 	waitForScript(t, story, `[...document.querySelectorAll("time")].every((t) => t.title.endsWith(" UTC") && !t.textContent.endsWith("UTC"))`)
-	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
-	require.Equal(t, []string{`\n`}, said, "in arguments it counts")
 	heading := `document.querySelector("#talk-head").innerText`
 	waitForScript(t, story, heading+` === "Conversation 3 messages"`)
-	story.Eval(`window.loaded = "once"`, nil)
-
-	request := s.visit(b, "request", "/approvals/"+s.pendingApproval())
-	var page struct {
-		Sections []string
-		Risks    int
-	}
-	request.Eval(`({
-		sections: [...document.querySelectorAll(".story > section")].map((e) => e.className),
-		risks: document.querySelectorAll(".risk").length,
-	})`, &page)
-	require.Equal(t, []string{"of-arguments", "of-who", "of-about"}, page.Sections[:3])
-	require.Equal(t, 1, page.Risks)
-	var facts string
-	request.Eval(`document.querySelector(".facts").innerText.toLowerCase()`, &facts)
-	for _, again := range []string{"risk", "effect", "undone"} {
-		require.NotContains(t, facts, again, "it is said once, above")
-	}
-	request.Click("button[value=approve]")
-	request.Settle()
-
+	v, path := s.newVisitor(), "/approvals/"+s.pendingApproval()
+	v.send("POST", path, v.fillForm(path, "approve", "key", v.key))
 	waitForScript(t, story, heading+` === "Conversation 5 messages"`)
-	var loaded string
-	story.Eval(`window.loaded`, &loaded)
-	require.Equal(t, "once", loaded, "the page was not loaded again")
-	story.Eval(`[...document.querySelectorAll("#talk .message:last-child .markdown > *")].map((e) => e.innerText)`, &said)
-	require.Equal(t, []string{"Done.", "moved C:\\a.txt\ntold you"}, said)
-	var outputs int
-	story.Eval(`[...document.querySelectorAll("#facts h3")].length`, &outputs)
-	require.Zero(t, outputs, "the last word is the output, and is said once")
+	require.Equal(t, []string{"Done.", "moved C:\\a.txt\ntold you"},
+		texts(`...document.querySelectorAll("#talk .message:last-child .markdown > *")`))
+	require.Empty(t, texts(`...document.querySelectorAll("#facts h3")`), "the last word is the output, and is said once")
 }
 
 // What somebody types is not lost: a message to a run that has just ended is refused, and stands ready to continue it,
@@ -823,48 +655,6 @@ func TestConsoleShowsNothingStale(t *testing.T) {
 	home.Eval(`window.fetch = window.away`, nil)
 	waitForScript(t, home, `document.querySelector("html.is-live")`)
 	waitForScript(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
-}
-
-// A call that never ran has no time in which it did, and is called cancelled once.
-func TestConsoleShowsACancelledCall(t *testing.T) {
-	_, s, run := startParkedRun(t)
-	v := s.newVisitor()
-	require.Equal(t, http.StatusSeeOther, v.post("/runs/"+run+"/cancel").StatusCode)
-	s.waitForEvent(run, "finished")
-	page := v.send("GET", "/runs/"+run, nil).body
-	require.Contains(t, page, `class="bar-wait"`)
-	require.NotContains(t, page, `class="bar-tool"`)
-	require.Contains(t, page, `<span class="status call-cancelled">cancelled</span> <span class="hush"></span>`)
-}
-
-// Red is the highest class of risk alone: what can be done again, or be taken back, is not.
-func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
-	b := standins.StartBrowser(t)
-	for effect, want := range map[string]struct {
-		label string
-		red   bool
-	}{"read": {"No risk", false}, "idempotent": {"Low risk", false}, "non_idempotent": {"High risk", true}} {
-		d := newHarness(t, strings.Replace(renamingAgent, "{name: move_file", "{name: move_file, effect: "+effect, 1)+"permission: {default: ask}\n", movingModel)
-		t.Chdir(d.dir)
-		s, stop := d.startDev()
-		s.waitForEvent(s.startRun("tidy"), "parked")
-		p := s.visit(b, effect, "/")
-		for _, path := range []string{"/", "/approvals/" + s.pendingApproval()} {
-			require.Equal(t, http.StatusOK, p.Goto(s.URL+path))
-			var shown struct{ Label, Color, Red string }
-			p.Eval(`(() => {
-				const probe = document.createElement("i");
-				document.body.append(probe);
-				probe.className = "kind-bad";
-				const r = document.querySelector(".risk strong");
-				return {label: r.innerText, color: getComputedStyle(r).color, red: getComputedStyle(probe).color};
-			})()`, &shown)
-			require.Equal(t, want.label, shown.Label, path)
-			require.Equal(t, want.red, shown.Color == shown.Red, "%s: %s", effect, path)
-		}
-		p.Close()
-		stop()
-	}
 }
 
 // What is started on a page is watched on its run's page, is decided on the card and goes on there; then it is

@@ -226,20 +226,16 @@ func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 	require.FileExists(t, filepath.Join(d.dir, "a.txt"))
 }
 
-// An approval of arguments that somebody has edited takes the digest of what was shown, and only the printed command says which that is.
-func TestTheCommandForEditedArgumentsHasTheirDigest(t *testing.T) {
+// An approval of arguments that somebody has edited takes the digest of what was shown, and only the printed command says
+// which that is. Of several tools the command is about one that is not decided yet.
+func TestTheCommandsThatAnswer(t *testing.T) {
 	p, _ := newHarness(t, renamingAgent, renamingModel).newProgram("")
 	a := approval.Approval{ID: "a1", Digest: "d2", Decisions: []approval.Decision{{Action: approval.Approve}}}
 	require.Contains(t, p.answerCommands(a)[0], " approve a1")
 	require.NotContains(t, p.answerCommands(a)[0], "--digest")
 	a.Decisions = append(a.Decisions, approval.Decision{Action: approval.Edit})
 	require.Contains(t, p.answerCommands(a)[0], " approve a1 --digest d2")
-}
-
-// Of several tools the command is about one that is not decided yet.
-func TestTheCommandForOneToolIsAboutAnUndecidedOne(t *testing.T) {
-	p, _ := newHarness(t, renamingAgent, renamingModel).newProgram("")
-	a := approval.Approval{ID: "a1", Permissions: []approval.Permission{{Tool: "x"}, {Tool: "y"}}}
+	a = approval.Approval{ID: "a1", Permissions: []approval.Permission{{Tool: "x"}, {Tool: "y"}}}
 	require.Contains(t, p.answerCommands(a)[2], " approve a1 --tool x ")
 	a.Permissions[0].Verdict = run.ToolGranted
 	require.Contains(t, p.answerCommands(a)[2], " approve a1 --tool y ")

@@ -3,7 +3,6 @@ package cli
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,22 +30,4 @@ func TestProjectOfAVersion(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(files[file]))
 	}
-}
-
-// A project that cannot be written whole leaves the place as it was.
-func TestWriteProjectLeavesNothingBehind(t *testing.T) {
-	beside := t.TempDir()
-	dir := filepath.Join(beside, "new")
-	broken := map[string][]byte{"a": nil, "a/b": nil, "c": nil} // a is a file and a folder
-	require.Error(t, writeProject(dir, broken))
-	require.Error(t, writeProject(beside, broken))
-	entries, err := os.ReadDir(beside)
-	require.NoError(t, err)
-	require.Empty(t, entries)
-
-	require.NoError(t, writeProject(dir, map[string][]byte{"a/b": []byte(strings.Repeat("x", 3))}))
-	info, err := os.Stat(filepath.Join(dir, "a"))
-	require.NoError(t, err)
-	require.Equal(t, "drwxr-xr-x", info.Mode().String())
-	require.ErrorIs(t, writeProject(dir, nil), errNotEmpty)
 }

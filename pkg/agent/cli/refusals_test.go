@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -61,7 +60,8 @@ var badValues = map[string]map[string]string{
 	"answer <run>": nil, "answer <call>": nil, "answer --result": {"{": "--result: json at offset"}, "answer --error": nil, "answer --rerun": {"=x": "bool value must be"},
 	"send <run>": nil, "send --message": nil, "send --attach": {"DIR/none.png": "no such file"}, "cancel <run>": nil, "cancel --note": nil, "undo <run>": nil, "undo <call>": nil,
 	"fork <run>": nil, "fork --at": {"x": "--at: ", "-1": "fork: want --at SEQ, an entry of the run, from 0"}, "fork --model": {"psychic": `got "psychic", want script:FILE`}, "fork --key": nil, "audit replay <run>": nil,
-	"dev --addr": {"x": "--addr: got", "0.0.0.0:1": "others can reach", "127.0.0.1:99999": "want 0 to 65535"}, "dev --insecure-listen": {"=x": "bool value must be"},
+	"dev --addr": {"8420": `--addr: got "8420", want HOST:PORT`, "127.0.0.1:http": `--addr: got port "http"`, ":0": "others can reach",
+		"0.0.0.0:1": "--insecure-listen", "example.com:0": "--insecure-listen", "127.0.0.1:99999": "want 0 to 65535"}, "dev --insecure-listen": {"=x": "bool value must be"},
 	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
 	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
 	"delete <run>": nil, "delete --yes": {"=x": "bool value must be"}, "delete --deployed": {"=x": "bool value must be"}, "delete --tenant": nil,
@@ -383,9 +383,10 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-// --dir is where an agent's tools work, those of the programs that are its servers as well; a server that is somewhere else has no folder.
+// --dir is where an agent's tools work, those of the programs that are its servers as well; a server that is somewhere else
+// has no folder. What a command line says of a registered agent is for that command alone.
 func TestDirIsForProgramsToo(t *testing.T) {
-	agents, dir := t.TempDir(), t.TempDir()
+	agents, dir, r := t.TempDir(), t.TempDir(), testRegistry()
 	file := filepath.Join(agents, "agent.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`
 name: tidy
@@ -397,32 +398,18 @@ mcp:
   - {name: more, command: [mcp-server-filesystem, "."]}
   - {name: web, url: "https://files.example.com/mcp"}
 `), 0o600))
-	p := &program{registry: testRegistry()}
-	folders := func(c agentOverrides) []string {
-		d, err := p.loadAgent(file, c)
+	p := &program{registry: r}
+	folders := func(of string, c agentOverrides) []string {
+		d, err := p.loadAgent(of, c)
 		require.NoError(t, err)
 		return []string{d.Tools[0].Root, d.MCP[0].Dir, d.MCP[1].Dir, d.MCP[2].Dir}
 	}
-	require.Equal(t, []string{filepath.Join(agents, "inbox"), filepath.Join(agents, "inbox"), agents, ""}, folders(agentOverrides{}))
-	require.Equal(t, []string{dir, dir, dir, ""}, folders(agentOverrides{dir: dir}))
-}
-
-// What a command line says of a registered agent is for that command alone.
-func TestDirLeavesTheRegisteredAgent(t *testing.T) {
-	r := testRegistry()
-	own, err := r.Read(fstest.MapFS{"agent.yaml": {Data: []byte(`
-name: own
-system: You tidy.
-model: {provider: demo, id: stand-in}
-mcp: [{name: files, command: [mcp-server-filesystem, "."]}]
-`)}}, "agent.yaml")
+	inbox := filepath.Join(agents, "inbox")
+	require.Equal(t, []string{inbox, inbox, agents, ""}, folders(file, agentOverrides{}))
+	require.Equal(t, []string{dir, dir, dir, ""}, folders(file, agentOverrides{dir: dir}))
+	registered, err := p.loadAgent(file, agentOverrides{})
 	require.NoError(t, err)
-	own.MCP[0].Dir = "/registered"
-	require.NoError(t, r.Add(own))
-	d, err := (&program{registry: r}).loadAgent("own", agentOverrides{dir: t.TempDir()})
-	require.NoError(t, err)
-	require.NotEqual(t, "/registered", d.MCP[0].Dir)
-	kept, ok := r.Agent("own")
-	require.True(t, ok)
-	require.Equal(t, "/registered", kept.MCP[0].Dir)
+	require.NoError(t, r.Add(*registered))
+	require.Equal(t, []string{dir, dir, dir, ""}, folders("tidy", agentOverrides{dir: dir}))
+	require.Equal(t, []string{inbox, inbox, agents, ""}, folders("tidy", agentOverrides{}))
 }

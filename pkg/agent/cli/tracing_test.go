@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -16,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	colmetricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -96,65 +93,6 @@ func TestRunIsTracedToTheCollectorOfTheEnvironment(t *testing.T) {
 			"countersign.inferences", "countersign.run.duration", "countersign.runs.ended", "countersign.runs.started",
 			"countersign.tool.calls", "countersign.tool.duration", "gen_ai.client.operation.duration", "gen_ai.client.token.usage",
 		}, slices.Sorted(maps.Keys(c.metrics)))
-	}
-}
-
-// spanService takes spans over gRPC.
-type spanService struct {
-	coltracepb.UnimplementedTraceServiceServer
-	got chan int
-}
-
-func (s spanService) Export(
-	_ context.Context, r *coltracepb.ExportTraceServiceRequest,
-) (*coltracepb.ExportTraceServiceResponse, error) {
-	s.got <- len(r.ResourceSpans[0].ScopeSpans[0].Spans)
-	return &coltracepb.ExportTraceServiceResponse{}, nil
-}
-
-// A laptop's runs are sent over gRPC if the environment says so.
-func TestRunIsTracedOverGRPC(t *testing.T) {
-	service := spanService{got: make(chan int, 10)}
-	server := grpc.NewServer()
-	coltracepb.RegisterTraceServiceServer(server, service)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go server.Serve(l) //nolint:errcheck // it is stopped
-	defer server.Stop()
-	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
-	d.setTelemetryEnv(map[string]string{
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://" + l.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-	})
-	d.exits(0, "run", d.dir, "--message", "x")
-	require.Equal(t, 3, <-service.got, "AGENT, CHAIN and LLM")
-}
-
-// Spans can be sent as JSON. A protocol that nothing here speaks is a warning, and the spans are sent by another.
-func TestProtocols(t *testing.T) {
-	for protocol, want := range map[string]struct{ content, warning string }{
-		"http/json": {"application/json", ""},
-		"zipkin": {
-			"application/x-protobuf", `OTEL_EXPORTER_OTLP_PROTOCOL: got "zipkin", want http/protobuf or http/json or grpc; traces are sent`,
-		},
-	} {
-		t.Run(protocol, func(t *testing.T) {
-			sent := make(chan string, 10)
-			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				sent <- r.URL.Path + " " + r.Header.Get("Content-Type")
-			}))
-			defer server.Close()
-			d := newHarness(t, holdingAgent, `{"text": "Done."}`)
-			d.setTelemetryEnv(map[string]string{
-				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": server.URL + "/in", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-			})
-			who := d.exits(0, "run", d.dir, "--message", "x")
-			require.Equal(t, "/in "+want.content, <-sent)
-			if want.warning == "" {
-				require.NotContains(t, who.stderr.String(), "OTEL_")
-				return
-			}
-			require.Contains(t, who.stderr.String(), want.warning)
-		})
 	}
 }
 
