@@ -157,8 +157,8 @@ func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
 	})
 }
 
-// A standing grant that was given below a ceiling is on record with all who had to agree: who is one of them alone takes
-// nothing back. It holds for no run of the agent that nobody delegated, or that others did.
+// A standing grant that was given below a ceiling is on record with all who had to agree: who is one of them alone
+// takes nothing back. It holds for no run of the agent that nobody delegated, or that others did.
 func TestStandingGrantsBelowACeiling(t *testing.T) {
 	withDelegatedRun(t, func(r *fixture) {
 		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding

@@ -25,29 +25,35 @@ import (
 // before or after deciding, the approval fits no more.
 func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 	for name, tamper := range map[string]func(d *agent.Definition){
-		"tool description":  func(d *agent.Definition) { d.Tools[0].Description += "." },
-		"tool schema":       func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) },
-		"tool effect":       func(d *agent.Definition) { d.Tools[0].Effect = run.EffectRead },
-		"tool kind":         func(d *agent.Definition) { d.Tools[0].Kind = agent.KindMCP },
-		"tool priority":     func(d *agent.Definition) { d.Tools[0].Priority++ },
-		"tool timeout":      func(d *agent.Definition) { d.Tools[0].Timeout++ },
-		"tool root":         func(d *agent.Definition) { d.Tools[0].Root = "/" },
-		"mode":              func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry },
-		"default":           func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow },
-		"expiry":            func(d *agent.Definition) { d.Permission.Expires++ },
-		"approvers":         func(d *agent.Definition) { d.Permission.Approvers = []string{"group:operators", "group:guests"} },
-		"a rule's limit":    func(d *agent.Definition) { d.Permission.Rules[1].When[0].Gt = json.RawMessage("1001") },
-		"a rule's note":     func(d *agent.Definition) { d.Permission.Rules[1].Note = "please" },
-		"a rule's people":   func(d *agent.Definition) { d.Permission.Rules[1].Approvers = nil },
-		"a rule less":       func(d *agent.Definition) { d.Permission.Rules = d.Permission.Rules[1:] },
-		"none above":        func(d *agent.Definition) { d.Ceilings = nil },
-		"one more above":    func(d *agent.Definition) { d.Ceilings = append(d.Ceilings, d.Ceilings[0]) },
-		"mode above":        func(d *agent.Definition) { d.Ceilings[0].Mode = agent.ModeAdvisory },
-		"default above":     func(d *agent.Definition) { d.Ceilings[0].Default = agent.DefaultAllow },
-		"approvers above":   func(d *agent.Definition) { d.Ceilings[0].Approvers = []string{"group:bosses", "group:guests"} },
-		"a rule more above": func(d *agent.Definition) { d.Ceilings[0].Rules = []agent.Rule{{Tool: "x", Verdict: agent.VerdictDeny}} },
-		"scope above":       func(d *agent.Definition) { d.Ceilings[0].Scope = agent.ScopeCall },
-		"expiry above":      func(d *agent.Definition) { d.Ceilings[0].Expires++ },
+		"tool description": func(d *agent.Definition) { d.Tools[0].Description += "." },
+		"tool schema":      func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) },
+		"tool effect":      func(d *agent.Definition) { d.Tools[0].Effect = run.EffectRead },
+		"tool kind":        func(d *agent.Definition) { d.Tools[0].Kind = agent.KindMCP },
+		"tool priority":    func(d *agent.Definition) { d.Tools[0].Priority++ },
+		"tool timeout":     func(d *agent.Definition) { d.Tools[0].Timeout++ },
+		"tool root":        func(d *agent.Definition) { d.Tools[0].Root = "/" },
+		"mode":             func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry },
+		"default":          func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow },
+		"expiry":           func(d *agent.Definition) { d.Permission.Expires++ },
+		"approvers": func(d *agent.Definition) {
+			d.Permission.Approvers = []string{"group:operators",
+				"group:guests"}
+		},
+		"a rule's limit":  func(d *agent.Definition) { d.Permission.Rules[1].When[0].Gt = json.RawMessage("1001") },
+		"a rule's note":   func(d *agent.Definition) { d.Permission.Rules[1].Note = "please" },
+		"a rule's people": func(d *agent.Definition) { d.Permission.Rules[1].Approvers = nil },
+		"a rule less":     func(d *agent.Definition) { d.Permission.Rules = d.Permission.Rules[1:] },
+		"none above":      func(d *agent.Definition) { d.Ceilings = nil },
+		"one more above":  func(d *agent.Definition) { d.Ceilings = append(d.Ceilings, d.Ceilings[0]) },
+		"mode above":      func(d *agent.Definition) { d.Ceilings[0].Mode = agent.ModeAdvisory },
+		"default above":   func(d *agent.Definition) { d.Ceilings[0].Default = agent.DefaultAllow },
+		"approvers above": func(d *agent.Definition) { d.Ceilings[0].Approvers = []string{"group:bosses", "group:guests"} },
+		"a rule more above": func(d *agent.Definition) {
+			d.Ceilings[0].Rules = []agent.Rule{{Tool: "x",
+				Verdict: agent.VerdictDeny}}
+		},
+		"scope above":  func(d *agent.Definition) { d.Ceilings[0].Scope = agent.ScopeCall },
+		"expiry above": func(d *agent.Definition) { d.Ceilings[0].Expires++ },
 	} {
 		for _, early := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), delegated(nil, func(t *testing.T, r *fixture) {
@@ -219,7 +225,9 @@ func TestDecisionsThatAreNone(t *testing.T) {
 
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
 func TestA12SameAndOther(t *testing.T) {
-	for action, said := range map[approval.Action]string{approval.Deny: "is denied: deny by user:ana", approval.Cancel: "is cancelled: cancel by user:ana"} {
+	for action, said := range map[approval.Action]string{
+		approval.Deny: "is denied: deny by user:ana", approval.Cancel: "is cancelled: cancel by user:ana",
+	} {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			hookWrite(r.table, "A", nil, func() error { return errReset })
 			first := r.must(r.decide(action, ana)) // executed, then error: it looks who won, and it did
@@ -271,8 +279,8 @@ func TestA12SameAndOther(t *testing.T) {
 	}))
 }
 
-// TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run; a wake that was lost is repeated with
-// the decision.
+// TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run; a wake that was lost is repeated
+// with the decision.
 func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 	for name, order := range map[string]func(r *fixture, decide func() error){
 		"before": func(r *fixture, decide func() error) {
@@ -375,6 +383,7 @@ func TestA12EditIsSaidAgain(t *testing.T) {
 		q.Args = json.RawMessage(`{"amount":2,"to":"x"}`)
 		_, err := r.desk().Decide(r.ctx, q)
 		require.ErrorIs(t, err, approval.ErrStale, "another edit is of what they have not seen")
+		require.ErrorContains(t, err, "user:ana has changed them")
 		q.By, q.Args = ben, json.RawMessage(`{"amount":1,"to":"x"}`)
 		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrStale, "so is somebody else's")
 	})

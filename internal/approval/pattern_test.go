@@ -234,17 +234,27 @@ func TestA11BoundsAreRefused(t *testing.T) {
 	}{
 		"grant.when: the arguments of the request itself do not fit /amount lte 99": {bounds{When: atMost("99")}, nil},
 		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds{When: absent}, nil},
-		"grant.when[0]: got 0 operators":                                            {bounds{When: []run.Condition{{Path: "/amount"}}}, nil},
-		"grant.when[0].lte: got a string, want a number":                            {bounds{When: atMost(`"5"`)}, nil},
-		"grant.when: got 11 conditions, want at most 10":                            {bounds{When: make([]run.Condition, 11)}, nil},
-		"grant.uses: got -1":                                              {bounds{Uses: -1}, nil},
-		"grant.seconds: got less than zero":                               {bounds{Seconds: -1}, nil},
-		"grant.seconds: got 2592001, want at most 2592000":                {bounds{Seconds: 2592001}, nil},
-		"grant.until: got 1999-12-31T00:00:00Z, which is over":            {bounds{Until: past}, nil},
-		"grant.until: got 2100-12-31T00:00:00Z, want":                     {bounds{Until: past.AddDate(101, 0, 0)}, nil},
-		"grant.uses: got 6, want at most 5":                               {bounds{Uses: 6}, func(p *agent.Permission) { p.Bounds.Uses = 5 }},
-		"grant.seconds: got 61, want at most 60":                          {bounds{Seconds: 61}, func(p *agent.Permission) { p.Bounds.Expires = time.Minute }},
-		"the agent's policy grants calls with their very arguments alone": {bounds{When: atMost("200")}, func(p *agent.Permission) { p.Bounds.Pattern = false }},
+		"grant.when[0]: got 0 operators": {
+			bounds{When: []run.Condition{{Path: "/amount"}}}, nil,
+		},
+		"grant.when[0].lte: got a string, want a number": {bounds{When: atMost(`"5"`)}, nil},
+		"grant.when: got 11 conditions, want at most 10": {
+			bounds{When: make([]run.Condition, 11)}, nil,
+		},
+		"grant.uses: got -1":                                   {bounds{Uses: -1}, nil},
+		"grant.seconds: got less than zero":                    {bounds{Seconds: -1}, nil},
+		"grant.seconds: got 2592001, want at most 2592000":     {bounds{Seconds: 2592001}, nil},
+		"grant.until: got 1999-12-31T00:00:00Z, which is over": {bounds{Until: past}, nil},
+		"grant.until: got 2100-12-31T00:00:00Z, want":          {bounds{Until: past.AddDate(101, 0, 0)}, nil},
+		"grant.uses: got 6, want at most 5": {
+			bounds{Uses: 6}, func(p *agent.Permission) { p.Bounds.Uses = 5 },
+		},
+		"grant.seconds: got 61, want at most 60": {
+			bounds{Seconds: 61}, func(p *agent.Permission) { p.Bounds.Expires = time.Minute },
+		},
+		"the agent's policy grants calls with their very arguments alone": {
+			bounds{When: atMost("200")}, func(p *agent.Permission) { p.Bounds.Pattern = false },
+		},
 		"got bounds of a standing grant, and this decision on approval": {bounds{Uses: 1}, func(p *agent.Permission) {
 			p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{}
 		}},

@@ -68,6 +68,7 @@ func withPrecondition(t *testing.T, f func(t *testing.T, r *fixture, o *ordersTo
 // What was approved runs only as long as it is as it was, however that is written; else people are asked again. What
 // nobody can read runs never.
 func TestPreconditionIsReadAgain(t *testing.T) {
+	tooLong := strings.Repeat("x", policy.MaxChecked+1)
 	for name, c := range map[string]struct {
 		change func(o *ordersTool)
 		reason run.CallReason // "" = it runs, or people are asked again
@@ -76,7 +77,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 		"another spelling": {func(o *ordersTool) { o.content = "{ \"status\" : \"p\\u0061id\" }" }, "", run.StatusSucceeded},
 		"more of it":       {func(o *ordersTool) { o.content = `{"status":"paid","open":true}` }, "", run.StatusSuspended},
 		"an error":         {func(o *ordersTool) { o.err = errReset }, run.WhyPrecondition, run.StatusFailed},
-		"too long":         {func(o *ordersTool) { o.content = strings.Repeat("x", policy.MaxChecked+1) }, run.WhyPrecondition, run.StatusFailed},
+		"too long":         {func(o *ordersTool) { o.content = tooLong }, run.WhyPrecondition, run.StatusFailed},
 	} {
 		withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
 			r.must(r.decide(approval.Approve, ana))

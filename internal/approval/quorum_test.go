@@ -242,7 +242,9 @@ func TestA9EmptySetsMeanNobody(t *testing.T) {
 	} {
 		require.False(t, a.CanDecide(ana, now), name)
 	}
-	both := approval.Approval{Approvers: above[0], Above: above, EscalatesAt: now, EscalateTo: toAna, AboveTo: [][]string{byAna}}
+	both := approval.Approval{
+		Approvers: above[0], Above: above, EscalatesAt: now, EscalateTo: toAna, AboveTo: [][]string{byAna},
+	}
 	require.True(t, both.CanDecide(ana, now))
 }
 
@@ -362,10 +364,12 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 		next   []policy.Principal // who decides about it then; none = nobody can
 		twice  func(d *agent.Definition)
 	}{
-		"a rule denies":   {change: last(func(rule *agent.Rule) { rule.Verdict = agent.VerdictDeny }), denied: true},
-		"no such tool":    {change: func(d *agent.Definition) { d.Tools = nil }, denied: true},
-		"other approvers": {change: last(func(rule *agent.Rule) { rule.Approvers = []string{"group:bosses"} }), next: []policy.Principal{boss}},
-		"a quorum":        {change: last(func(rule *agent.Rule) { rule.Quorum = 2 }), next: []policy.Principal{ana, ben}},
+		"a rule denies": {change: last(func(rule *agent.Rule) { rule.Verdict = agent.VerdictDeny }), denied: true},
+		"no such tool":  {change: func(d *agent.Definition) { d.Tools = nil }, denied: true},
+		"other approvers": {
+			change: last(func(rule *agent.Rule) { rule.Approvers = []string{"group:bosses"} }), next: []policy.Principal{boss},
+		},
+		"a quorum": {change: last(func(rule *agent.Rule) { rule.Quorum = 2 }), next: []policy.Principal{ana, ben}},
 		"a quorum, twice": {
 			change: last(func(rule *agent.Rule) { rule.Quorum = 2 }), next: []policy.Principal{ana, ben},
 			twice: last(func(rule *agent.Rule) { rule.Quorum = 3 }),
@@ -391,7 +395,8 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 				}
 				require.Equal(t, approval.Voided, r.approval().Status)
 				require.Zero(t, r.item().Attrs["consumed"].Int())
-				again := approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, By: stranger}
+				again := r.request(approval.Approve, stranger)
+				again.ID = run.ApprovalID(r.run, "c1", 2)
 				require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, again)), approval.ErrForbidden)
 				for _, again.By = range c.next {
 					r.must(r.desk().Decide(r.ctx, again))
@@ -472,7 +477,8 @@ func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
 		waits, _ := s.Call("c1")
 		approved := waits
 		approved.Status = run.StatusResuming
-		approved.Grant = &run.Grant{Approval: waits.Wait.Approval, Digest: waits.Wait.Digest, By: "user:ana", Expires: waits.Wait.Expires}
+		w := waits.Wait
+		approved.Grant = &run.Grant{Approval: w.Approval, Digest: w.Digest, By: "user:ana", Expires: w.Expires}
 		for i := range stored {
 			changed := bytes.Clone(stored)
 			changed[i] ^= 1
@@ -487,7 +493,8 @@ func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
 				continue
 			}
 			tried++
-			if agent.ToolHash(tool) == agent.ToolHash(r.def.Tools[0]) && policy.PolicyVersion(d.Permission) == policy.PolicyVersion(r.def.Permission) {
+			if agent.ToolHash(tool) == agent.ToolHash(r.def.Tools[0]) &&
+				policy.PolicyVersion(d.Permission) == policy.PolicyVersion(r.def.Permission) {
 				continue
 			}
 			for _, c := range []run.Call{waits, approved} {

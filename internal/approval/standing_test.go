@@ -83,20 +83,24 @@ func TestStandingGrantInALaterRun(t *testing.T) {
 		since func(r *fixture)
 		want  run.CallReason
 	}{
-		"nothing has changed":   {func(*fixture) {}, covered},
-		"revoked":               {func(r *fixture) { require.NoError(r.t, r.revoke(ben)) }, asks},
-		"about to expire":       {func(*fixture) { time.Sleep(agent.StandingLife - time.Minute) }, covered},
-		"expired":               {func(*fixture) { time.Sleep(agent.StandingLife) }, asks},
-		"another agent":         {func(r *fixture) { r.def.Name = "other" }, asks},
-		"another tool":          {func(r *fixture) { r.def.Tools[0].Description = "Pays twice." }, asks},
-		"a tool that is gone":   {func(r *fixture) { r.def.Tools[0].Name = "repay" }, run.WhyUnknownTool},
-		"another policy":        {policy(func(p *agent.Permission) { p.Expires += time.Hour }), asks},
-		"fewer uses":            {policy(func(p *agent.Permission) { p.Bounds.Uses = 1 }), asks},
-		"others decide":         {policy(func(p *agent.Permission) { p.Approvers = []string{"group:bosses"} }), asks},
-		"nothing stands":        {policy(func(p *agent.Permission) { p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{} }), asks},
-		"the default denies":    {policy(func(p *agent.Permission) { p.Default = agent.DefaultDeny }), run.WhyDenied},
-		"a rule denies":         {policy(rule(denies)), run.WhyDenied},
-		"a rule of arguments":   {policy(rule(agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})), run.WhyDenied},
+		"nothing has changed": {func(*fixture) {}, covered},
+		"revoked":             {func(r *fixture) { require.NoError(r.t, r.revoke(ben)) }, asks},
+		"about to expire":     {func(*fixture) { time.Sleep(agent.StandingLife - time.Minute) }, covered},
+		"expired":             {func(*fixture) { time.Sleep(agent.StandingLife) }, asks},
+		"another agent":       {func(r *fixture) { r.def.Name = "other" }, asks},
+		"another tool":        {func(r *fixture) { r.def.Tools[0].Description = "Pays twice." }, asks},
+		"a tool that is gone": {func(r *fixture) { r.def.Tools[0].Name = "repay" }, run.WhyUnknownTool},
+		"another policy":      {policy(func(p *agent.Permission) { p.Expires += time.Hour }), asks},
+		"fewer uses":          {policy(func(p *agent.Permission) { p.Bounds.Uses = 1 }), asks},
+		"others decide":       {policy(func(p *agent.Permission) { p.Approvers = []string{"group:bosses"} }), asks},
+		"nothing stands": {
+			policy(func(p *agent.Permission) { p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{} }), asks,
+		},
+		"the default denies": {policy(func(p *agent.Permission) { p.Default = agent.DefaultDeny }), run.WhyDenied},
+		"a rule denies":      {policy(rule(denies)), run.WhyDenied},
+		"a rule of arguments": {
+			policy(rule(agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})), run.WhyDenied,
+		},
 		"an agent above denies": {above(rule(denies)), run.WhyDenied},
 		"an agent above asks":   {above(func(p *agent.Permission) { p.Default = agent.DefaultAsk }), asks},
 	} {

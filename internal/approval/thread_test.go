@@ -45,7 +45,8 @@ func TestA15WhoMayTalk(t *testing.T) {
 			asks, mayReply bool
 		}{
 			{ana, true, true}, {policy.Principal{ID: "user:rita"}, false, true},
-			{stranger, false, false}, {policy.Principal{}, false, false}, {policy.Principal{ID: "group:operators"}, false, false},
+			{stranger, false, false}, {policy.Principal{}, false, false},
+			{policy.Principal{ID: "group:operators"}, false, false},
 		} {
 			for reply, allowed := range map[bool]bool{false: c.asks, true: c.mayReply} {
 				w, before := r.remark(fmt.Sprint(c.by.ID, reply), c.by), len(r.approval().Thread)

@@ -75,8 +75,8 @@ func TestADecidedToolOfARequestThatWaits(t *testing.T) {
 	require.EqualError(t, err, "approval a1 is decided about that tool, and waits for the others")
 }
 
-// A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or about
-// none.
+// A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or
+// about none.
 func TestDecideTools(t *testing.T) {
 	const none, granted, denied = run.ToolVerdict(""), run.ToolGranted, run.ToolDenied
 	const pending, yes, no = approval.Pending, approval.Approve, approval.Deny
@@ -107,7 +107,8 @@ func TestDecideTools(t *testing.T) {
 		},
 		"the rest twice is the same": {
 			{no, "refund", ana, nil, denied, none, pending}, {yes, "", boss, nil, denied, granted, approval.Approved},
-			{yes, "", boss, nil, denied, granted, approval.Approved}, {no, "", boss, decided, denied, granted, approval.Approved},
+			{yes, "", boss, nil, denied, granted, approval.Approved},
+			{no, "", boss, decided, denied, granted, approval.Approved},
 		},
 		"cancelled": {{approval.Cancel, "", boss, nil, run.ToolCancelled, run.ToolCancelled, approval.Cancelled}},
 	} {

@@ -274,7 +274,8 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		{half, run.EffectNonIdempotent, ""}, {half, run.EffectIdempotent, ""},
 		{gateway(502), run.EffectNonIdempotent, ""}, {gateway(504), run.EffectNonIdempotent, ""},
 		{gateway(502), run.EffectIdempotent, "status 502 Bad Gateway"},
-		{away, run.EffectNonIdempotent, "status 307 Temporary Redirect\nThe redirect was not followed: not allowed: other.example:80 is not among"},
+		{away, run.EffectNonIdempotent, "status 307 Temporary Redirect\n" +
+			"The redirect was not followed: not allowed: other.example:80 is not among"},
 	} {
 		s := newSite(t, c.answer)
 		res, err := call(t, s, c.effect)
@@ -303,7 +304,8 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	})
 	t.Run("a host that is not to be reached", func(t *testing.T) {
 		s := newSite(t, okHTTP)
-		_, err := remote(t).Open("default", nil).Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), httpCall(`{}`))
+		pay := remote(t).Open("default", nil).Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``))
+		_, err := pay.Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "not public")
 		require.Empty(t, s.seen)
 	})
@@ -341,11 +343,14 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 	})
 	tool := agent.HTTPTool{
 		Method: "POST", URL: s.URL + "/bot${secret:KEY}/send", Query: map[string]string{"k": "${secret:KEY}"},
-		Headers: map[string]string{"Authorization": "Bearer ${secret:KEY}"}, Body: json.RawMessage(`{"pass":"${secret:KEY}","n":"{n}"}`),
+		Headers: map[string]string{"Authorization": "Bearer ${secret:KEY}"},
+		Body:    json.RawMessage(`{"pass":"${secret:KEY}","n":"{n}"}`),
 	}
 	for _, echo = range []string{
-		canary, `{"k":` + string(quoted) + `}`, url.QueryEscape(canary), url.PathEscape(canary), strings.ReplaceAll(canary, "/", `\/`),
-		"czNjcjN0L2NhbmFyeSt2YWx1ZQ==", hex.EncodeToString([]byte(canary)), strings.ToUpper(hex.EncodeToString([]byte(canary))),
+		canary, `{"k":` + string(quoted) + `}`, url.QueryEscape(canary), url.PathEscape(canary),
+		strings.ReplaceAll(canary, "/", `\/`),
+		"czNjcjN0L2NhbmFyeSt2YWx1ZQ==", hex.EncodeToString([]byte(canary)),
+		strings.ToUpper(hex.EncodeToString([]byte(canary))),
 		each(":%02x")[1:], each(", 0x%02X")[2:], each("%%%02X"), each("%%%02x"), each("%%25%02x"), // hexadecimal and percent
 		each(`\u%04x`), each(`\u%04X`), each(`\\u%04x`), each(`\x%02x`), each(`\%03o`), each(`\u{%x}`), // JSON and programs
 		each("&#%d;"), each("&#x%X;"), each("&amp;#%d;"), each("&#%07d"), // entities

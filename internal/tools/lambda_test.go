@@ -80,8 +80,8 @@ func TestInvoke(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, agent.ToolResultData{Content: "ok"}, got)
 		require.Equal(t, []standins.Invoked{{
-			Function: name, Payload: json.RawMessage(`{"tool":"stock.take","args":{"n":1.0},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1",` +
-				`"state":{"cart":[1.0]},"resume":false}`),
+			Function: name, Payload: json.RawMessage(`{"tool":"stock.take","args":{"n":1.0},"key":"r1/c1","tenant":"acme",` +
+				`"run":"r1","call":"c1","state":{"cart":[1.0]},"resume":false}`),
 		}}, f.Asked())
 	}
 }

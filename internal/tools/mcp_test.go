@@ -143,10 +143,11 @@ func TestGivingUpOnAConnection(t *testing.T) {
 
 // A definition that is not what the run is pinned to is told from one that is, before anything is sent.
 func TestChangedDefinitions(t *testing.T) {
-	base := `{"name":"echo","title":"Echo","description":"d","inputSchema":{"type":"object","properties":{"a":{"type":"string",` +
-		`"maxLength":9007199254740993}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
-	order := `{"annotations":{"readOnlyHint":true},"outputSchema":{"type":"object"},"inputSchema":{"properties":{"a":{"maxLength":9007199254740993,` +
-		`"type":"string"}},"type":"object"},"description":"d","title":"Echo","name":"echo"}`
+	base := `{"name":"echo","title":"Echo","description":"d","inputSchema":{"type":"object","properties":{"a":{` +
+		`"type":"string","maxLength":9007199254740993}}},"outputSchema":{"type":"object"},` +
+		`"annotations":{"readOnlyHint":true}}`
+	order := `{"annotations":{"readOnlyHint":true},"outputSchema":{"type":"object"},"inputSchema":{"properties":{"a":{` +
+		`"maxLength":9007199254740993,"type":"string"}},"type":"object"},"description":"d","title":"Echo","name":"echo"}`
 	listed, err := overAnswering(t, base, "").list()
 	require.NoError(t, err)
 	require.Len(t, listed.Tools, 1, listed.Left)

@@ -180,7 +180,8 @@ func outcome(res agent.ToolResultData, err error) badinput.Answer {
 	case res.IsError:
 		return badinput.Answer{Code: theirs, Message: res.Content}
 	case strings.Contains(res.Content, `[meanwhile the server asked for "`) ||
-		strings.Contains(res.Content, "[meanwhile the server wanted to ask people, which was declined: it can over protocol 2026-07-28]"):
+		strings.Contains(res.Content, "[meanwhile the server wanted to ask people, which was declined: "+
+			"it can over protocol 2026-07-28]"):
 		return badinput.Answer{Code: wanted}
 	case strings.Contains(res.Content, "left out") || strings.Contains(res.Content, "not a result of the protocol"):
 		return badinput.Answer{Code: noted}
@@ -400,15 +401,19 @@ func TestBadMessagesUnasked(t *testing.T) {
 		}
 	}
 	for _, with := range []string{
-		"", `,"params":7`, `,"params":{"a":1,"a":2}`, `,"params":{"_meta":{"progressToken":` + id + `},"requestId":` + id + `}`,
-		`,"params":` + badinput.Depth(65), ",\"params\":\"a\xffb\"", `,"result":{"content":[]}`, `,"error":{"code":1,"message":"m"}`,
+		"", `,"params":7`, `,"params":{"a":1,"a":2}`,
+		`,"params":{"_meta":{"progressToken":` + id + `},"requestId":` + id + `}`,
+		`,"params":` + badinput.Depth(65), ",\"params\":\"a\xffb\"", `,"result":{"content":[]}`,
+		`,"error":{"code":1,"message":"m"}`,
 	} {
 		for method, becomes := range map[string]string{
 			"ping": okMCP, "sampling/createMessage": wanted, "elicitation/create": wanted, "": okMCP, "a\\u202eb": wanted,
 		} {
 			sends(`{"jsonrpc":"2.0","id":"q1","method":"`+method+`"`+with+`}`, okMCP, becomes)
 		}
-		for _, method := range []string{"notifications/tools/list_changed", "notifications/cancelled", "sampling/createMessage"} {
+		for _, method := range []string{
+			"notifications/tools/list_changed", "notifications/cancelled", "sampling/createMessage",
+		} {
 			sends(`{"jsonrpc":"2.0","method":"`+method+`"`+with+`}`, okMCP, okMCP)
 		}
 	}
@@ -419,8 +424,10 @@ func TestBadMessagesUnasked(t *testing.T) {
 	}
 	for _, message := range []string{
 		`{"jsonrpc":"2.0","id":true,"method":"roots/list"}`, `{"jsonrpc":"2.0","id":{},"method":"roots/list"}`,
-		`{"jsonrpc":"2.0","method":7}`, `{"jsonrpc":"1.0","method":"ping"}`, `{"method":"ping"}`, `{"jsonrpc":"2.0"}`, `[]`, `x`,
-		`[{"jsonrpc":"2.0","method":"notifications/message"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}`,
+		`{"jsonrpc":"2.0","method":7}`, `{"jsonrpc":"1.0","method":"ping"}`, `{"method":"ping"}`,
+		`{"jsonrpc":"2.0"}`, `[]`, `x`,
+		`[{"jsonrpc":"2.0","method":"notifications/message"}]`,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}`,
 		`{"jsonrpc":"2.0","id":"q9","result":{}}`, `{"jsonrpc":"2.0","method":"x","params":` + badinput.Depth(2000) + `}`,
 	} {
 		sends(message, refused, lost)
@@ -443,12 +450,13 @@ func TestMCPBadAnswersOnTheWire(t *testing.T) {
 		}
 		return true
 	}
+	const ok = "HTTP/1.1 200 OK\r\nContent-Type: "
 	for sent, ofCall := range map[string]string{
-		badinput.Canary + "\r\n\r\n":                                         lost,
-		"HTTP/1.1 200 OK\r\nContent-Length: " + badinput.Canary + "\r\n\r\n": lost,
-		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + badinput.Canary + "\r\n": lost,
-		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n":                                                                 lost,
-		"": lost,
+		badinput.Canary + "\r\n\r\n":                                                             lost,
+		"HTTP/1.1 200 OK\r\nContent-Length: " + badinput.Canary + "\r\n\r\n":                     lost,
+		ok + "application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + badinput.Canary + "\r\n": lost,
+		ok + "text/html\r\n\r\n":                                                                 lost,
+		"":                                                                                       lost,
 		"HTTP/1.1 302 Found\r\nLocation: http://" + badinput.Canary + ":x@[::1\r\nContent-Length: 0\r\n\r\n": failed,
 	} {
 		wire.Store(sent)

@@ -37,11 +37,13 @@ func answering(t *testing.T, method, text string, ends bool) *rig {
 
 const (
 	// other is the tool echo as somebody else describes it.
-	other = `{"name":"echo","description":"sends it home","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}`
+	other = `{"name":"echo","description":"sends it home",` +
+		`"inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}`
 
 	protocolError = `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32602,"message":"no \u202e"}}`
 	stranger      = `{"jsonrpc":"2.0","id":77,"result":{"tools":[],"content":[]}}`
-	both          = `{"jsonrpc":"2.0","id":` + id + `,"result":{"tools":[],"content":[]},"error":{"code":-32602,"message":"no"}}`
+	both          = `{"jsonrpc":"2.0","id":` + id + `,"result":{"tools":[],"content":[]},` +
+		`"error":{"code":-32602,"message":"no"}}`
 )
 
 // Of listings that are refused one of each kind, with what is said of it; the rest are those of TestBadPages.
@@ -51,10 +53,14 @@ func TestRefusedListings(t *testing.T) {
 		"it answered a request that nobody made":                {"tools/list", stranger},
 		"it answered with error -32602: no <U+202E>":            {"tools/list", protocolError},
 		"it answered with a result and an error at once":        {"tools/list", both},
-		"want the key tools once":                               {"tools/list", result(`{"tools":[` + echo + `],"tools":[` + other + `]}`)},
-		"its list of tools begins again and again":              {"tools/list", result(`{"tools":[` + other + `],"nextCursor":"x"}`)},
-		"it ended the connection":                               {"server/discover", result(`{}`)},
-		"exceeded the configured maximum line length":           {"tools/list", result(`{"x":"` + lines(17<<20, "x") + `"}`)},
+		"want the key tools once": {
+			"tools/list", result(`{"tools":[` + echo + `],"tools":[` + other + `]}`),
+		},
+		"its list of tools begins again and again": {
+			"tools/list", result(`{"tools":[` + other + `],"nextCursor":"x"}`),
+		},
+		"it ended the connection":                     {"server/discover", result(`{}`)},
+		"exceeded the configured maximum line length": {"tools/list", result(`{"x":"` + lines(17<<20, "x") + `"}`)},
 	} {
 		_, err := answering(t, c.method, c.answer, false).list()
 		require.ErrorContains(t, err, says)
@@ -73,7 +79,8 @@ func TestUnreadableAnswersToCalls(t *testing.T) {
 		{stranger, "it answered a request that nobody made", true},
 		{`{"jsonrpc":"2.0","id":` + id + `}`, "the answer was lost", true},
 		{both, "it answered with a result and an error at once", true},
-		{result(`{"content":[],"isError":true,"isError":false}`), "its answer cannot be read: want the key isError once", true},
+		{result(`{"content":[],"isError":true,"isError":false}`),
+			"its answer cannot be read: want the key isError once", true},
 		{protocolError, "it answered with error -32602: no <U+202E>", false},
 	} {
 		_, err := answering(t, "tools/call", c.answer, false).call("echo", tool.Call{})

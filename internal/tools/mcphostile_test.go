@@ -83,7 +83,7 @@ func TestHostileToListing(t *testing.T) {
 		}, "it sent more than 65536 bytes in one answer"},
 		"notifications by the thousand": {list, func(p *peer, w http.ResponseWriter, _ ask) {
 			stream(w)
-			one := "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n"
+			one := `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}` + "\n\n"
 			flood(p, w, lines(100, one), 0)
 		}, "it sent more than 1000 messages or 4194304 bytes that nobody asked for"},
 	} {
@@ -258,9 +258,13 @@ func TestHostileCallThatHangsAlone(t *testing.T) {
 
 // Redirects that leave the server are not followed: neither what is sent nor its headers reach anybody else.
 func TestHostileRedirects(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("another host was asked")
+	}))
 	defer other.Close()
-	for code, method := range map[int]string{301: "server/discover", 302: "tools/list", 307: "tools/call", 308: "tools/call"} {
+	for code, method := range map[int]string{
+		301: "server/discover", 302: "tools/list", 307: "tools/call", 308: "tools/call",
+	} {
 		p := newPeer(t)
 		p.first = func(w http.ResponseWriter, a ask) bool {
 			leaves := a.Method == method || method == "server/discover"

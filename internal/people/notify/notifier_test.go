@@ -41,24 +41,37 @@ func TestWhoIsTold(t *testing.T) {
 		people  func(d *testDirectory)
 		want    string
 	}{
-		"a person":                   {func(a *request) { a.Approvers = []string{"user:dan"} }, nil, "dan email"},
-		"each once":                  {func(a *request) { a.Approvers = []string{"user:ben", "group:finance"} }, nil, all},
-		"nobody":                     {func(a *request) { a.Approvers = nil }, nil, ""},
-		"those above, too":           {func(a *request) { a.Above = [][]string{{"user:ben", "user:cleo"}, {"group:finance"}} }, nil, "ben email"},
-		"above and not below":        {func(a *request) { a.Above = [][]string{{"user:cleo"}} }, nil, ""},
-		"four eyes":                  {func(a *request) { a.FourEyes, a.Requesters = true, []string{"user:ana"} }, nil, "ben email"},
+		"a person":  {func(a *request) { a.Approvers = []string{"user:dan"} }, nil, "dan email"},
+		"each once": {func(a *request) { a.Approvers = []string{"user:ben", "group:finance"} }, nil, all},
+		"nobody":    {func(a *request) { a.Approvers = nil }, nil, ""},
+		"those above, too": {
+			func(a *request) { a.Above = [][]string{{"user:ben", "user:cleo"}, {"group:finance"}} }, nil, "ben email",
+		},
+		"above and not below": {func(a *request) { a.Above = [][]string{{"user:cleo"}} }, nil, ""},
+		"four eyes": {
+			func(a *request) { a.FourEyes, a.Requesters = true, []string{"user:ana"} }, nil, "ben email",
+		},
 		"a requester who may decide": {func(a *request) { a.Requesters = []string{"user:ben"} }, nil, all},
-		"who has had their say":      {func(a *request) { a.Decisions, a.Quorum = []approval.Decision{{By: "user:ana"}}, 2 }, nil, "ben email"},
-		"another tenant's":           {func(a *request) { a.Approvers = []string{"group:elsewhere"} }, nil, ""},
-		"tools":                      {tools("group:finance", "group:board"), nil, all + ", cleo slack"},
+		"who has had their say": {
+			func(a *request) { a.Decisions, a.Quorum = []approval.Decision{{By: "user:ana"}}, 2 }, nil, "ben email",
+		},
+		"another tenant's": {func(a *request) { a.Approvers = []string{"group:elsewhere"} }, nil, ""},
+		"tools":            {tools("group:finance", "group:board"), nil, all + ", cleo slack"},
 		"tools, one decided": {func(a *request) {
 			tools("group:finance", "group:board")(a)
 			a.Permissions[0].Verdict = run.ToolGranted
 		}, nil, "cleo slack"},
-		"one channel":        {nil, func(d *testDirectory) { d.people[0].Notify = []string{"slack"} }, "ana slack, ben email"},
-		"channels in order":  {nil, func(d *testDirectory) { d.people[0].Notify = []string{"slack", "email", "pager"} }, "ana slack, ana email, ben email"},
-		"no channel":         {nil, func(d *testDirectory) { d.people[0].Notify = []string{} }, "ben email"},
-		"whom it cannot get": {nil, func(d *testDirectory) { d.people[0].Notify, d.people[0].Slack = []string{"slack"}, "" }, "ben email"},
+		"one channel": {
+			nil, func(d *testDirectory) { d.people[0].Notify = []string{"slack"} }, "ana slack, ben email",
+		},
+		"channels in order": {
+			nil, func(d *testDirectory) { d.people[0].Notify = []string{"slack", "email", "pager"} },
+			"ana slack, ana email, ben email",
+		},
+		"no channel": {nil, func(d *testDirectory) { d.people[0].Notify = []string{} }, "ben email"},
+		"whom it cannot get": {
+			nil, func(d *testDirectory) { d.people[0].Notify, d.people[0].Slack = []string{"slack"}, "" }, "ben email",
+		},
 	} {
 		w, a := newFixture(t), newRequest()
 		if c.people != nil {

@@ -251,11 +251,14 @@ func TestC1Errors(t *testing.T) {
 	decided.Status = approval.Denied
 	decided.Decisions = []approval.Decision{{By: "user:ben", Action: approval.Deny, At: asked, Note: "s3cret note"}}
 	for want, err := range map[string]error{
-		"decided already. Denied by user:ben at 2026-11-20 10:00:00 UTC.": fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}),
-		"has expired":                           fmt.Errorf("x: %w", approval.ErrExpired),
-		"The run has ended":                     approval.ErrFinished,
-		"policy that applies has changed":       errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")),
-		"approve this by page, api.":            &approval.ChannelError{Allowed: agent.Channels{Via: []approval.Via{"page", "api"}}},
+		"decided already. Denied by user:ben at 2026-11-20 10:00:00 UTC.": fmt.Errorf("x: %w",
+			&approval.DecidedError{Approval: decided}),
+		"has expired":                     fmt.Errorf("x: %w", approval.ErrExpired),
+		"The run has ended":               approval.ErrFinished,
+		"policy that applies has changed": errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")),
+		"approve this by page, api.": &approval.ChannelError{Allowed: agent.Channels{
+			Via: []approval.Via{"page", "api"},
+		}},
 		"cannot be answered like that":          approval.ErrKind,
 		"no such request":                       approval.ErrNotFound,
 		"not certain whether this was recorded": errors.New("s3cret: throttled"),
@@ -277,7 +280,8 @@ func TestC1Errors(t *testing.T) {
 	o.in.Directory = fakeDirectory{}
 	o.in.Decide = func(context.Context, approval.DecisionInput) (approval.Approval, error) { return o.desk.now, nil }
 	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-	require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.", lastAnswer(t, o.slack))
+	require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.",
+		lastAnswer(t, o.slack))
 }
 
 // The messages about a request are updated with every click that finds it decided, and a slow update keeps nobody
