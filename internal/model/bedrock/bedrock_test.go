@@ -276,31 +276,3 @@ func TestRefusalsThatAreNoJSON(t *testing.T) {
 		requireFailure(t, page, class, fmt.Sprintf("status %d", status))
 	}
 }
-
-func TestOtherServer(t *testing.T) {
-	m, server := against(t, Model{})
-	r := request()
-	r.Model.BaseURL = "http://canary"
-	_, err := m.Generate(context.Background(), r)
-	requireClass(t, agent.ModelInvalid, err)
-	require.Empty(t, server.Requests())
-}
-
-func TestConcurrent(t *testing.T) {
-	server := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn { return blocks(standins.Text("a", "b")) })
-	defer server.Close()
-	m := Model{Client: NewClient(server.Config())}
-	errs := make(chan error)
-	for range 8 {
-		go func() {
-			reply, err := m.Generate(context.Background(), request())
-			if err == nil && reply.Text != "ab" {
-				err = errors.New("mixed up")
-			}
-			errs <- err
-		}()
-	}
-	for range 8 {
-		require.NoError(t, <-errs)
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
@@ -53,15 +51,6 @@ func TestTruncatedStreams(t *testing.T) {
 		require.NotContains(t, shown, "canary", "reasoning is not shown as text")
 		_, err := m.Generate(context.Background(), request())
 		require.NoError(t, err)
-	}
-}
-
-func TestStreamWithoutStopOrMetadata(t *testing.T) {
-	whole := blocks(standins.Text("a")).Frames()
-	last := len(whole) - 1
-	for _, frames := range [][]standins.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
-		broken := standins.Stream{Frames: frames}
-		requireFailure(t, broken, agent.ModelConnection, "stream ended before the reply did")
 	}
 }
 
@@ -241,141 +230,6 @@ func TestNoCredentials(t *testing.T) {
 	c.Region, c.BaseEndpoint = "", nil
 	_, err = Model{Client: NewClient(c)}.Generate(context.Background(), request())
 	requireClass(t, agent.ModelAuth, err)
-}
-
-// list is a stream that is all there.
-type list struct {
-	events chan types.ConverseStreamOutput
-	err    error
-}
-
-func listOf(events []types.ConverseStreamOutput, err error) list {
-	l := list{make(chan types.ConverseStreamOutput, len(events)), err}
-	for _, e := range events {
-		l.events <- e
-	}
-	close(l.events)
-	return l
-}
-
-func (l list) Events() <-chan types.ConverseStreamOutput { return l.events }
-func (l list) Err() error                                { return l.err }
-
-// eventsOf makes events of bytes: for each a kind, a content block and a length of what follows.
-func eventsOf(data []byte) []types.ConverseStreamOutput {
-	var events []types.ConverseStreamOutput
-	take := func(n int) string {
-		n = min(n, len(data))
-		s := string(data[:n])
-		data = data[n:]
-		return s
-	}
-	for len(data) >= 3 {
-		head := take(3)
-		place, piece := aws.Int32(int32(head[1]%4)), aws.String(take(int(head[2])))
-		delta := func(d types.ContentBlockDelta) types.ConverseStreamOutput {
-			return &types.ConverseStreamOutputMemberContentBlockDelta{Value: types.ContentBlockDeltaEvent{ContentBlockIndex: place, Delta: d}}
-		}
-		kinds := []types.ConverseStreamOutput{
-			delta(&types.ContentBlockDeltaMemberText{Value: *piece}),
-			delta(&types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: piece}}),
-			delta(&types.ContentBlockDeltaMemberReasoningContent{}),
-			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberText{Value: *piece}}),
-			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberSignature{Value: *piece}}),
-			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberRedactedContent{Value: []byte(*piece)}}),
-			delta(nil),
-			&types.ConverseStreamOutputMemberContentBlockStart{Value: types.ContentBlockStartEvent{ContentBlockIndex: place,
-				Start: &types.ContentBlockStartMemberToolUse{Value: types.ToolUseBlockStart{ToolUseId: piece, Name: piece}}}},
-			&types.ConverseStreamOutputMemberContentBlockStart{Value: types.ContentBlockStartEvent{}},
-			&types.ConverseStreamOutputMemberMessageStop{Value: types.MessageStopEvent{StopReason: types.StopReason(*piece)}},
-			&types.ConverseStreamOutputMemberMetadata{},
-			&types.UnknownUnionMember{Tag: *piece},
-			nil,
-		}
-		events = append(events, kinds[int(head[0])%len(kinds)])
-	}
-	return events
-}
-
-// Any events are a reply or a model error; a reply needs both ends, has the text that was shown, and no call id twice.
-func FuzzAssembly(f *testing.F) {
-	f.Add([]byte("\x00\x00\x01a\x09\x00\x01s\x0a\x00\x00"))
-	f.Add([]byte("\x03\x00\x01a\x04\x00\x01s\x00\x01\x01a\x05\x02\x01r\x09\x00\x00\x0a\x00\x00"))
-	f.Add([]byte("\x07\x00\x01a\x01\x00\x02{}\x07\x01\x01a\x01\x01\x02{}\x09\x00\x00\x0a\x00\x00"))
-	f.Add([]byte("\x07\x00\x01a\x07\x01\x01a\x01\x01\x02{}\x09\x00\x00\x0a\x00\x00"))
-	f.Add([]byte("\x01\x00\x00"))
-	f.Add([]byte("\x03\x01\x01a\x00\x00\x01t\x03\x00\x01b\x09\x00\x00\x0a\x00\x00"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		all := eventsOf(data)
-		var shown strings.Builder
-		a := newAssembly("m", func(d agent.Delta) { shown.WriteString(textOf(d)) })
-		err := readStream(context.Background(), listOf(all, nil), a)
-		var reply agent.Reply
-		if err == nil {
-			reply, err = a.reply()
-		}
-		if err != nil {
-			require.True(t, failureOf(t, err).Class.Valid())
-			return
-		}
-		require.Equal(t, shown.String(), reply.Text)
-		ids := map[string]bool{}
-		for _, c := range reply.Calls {
-			require.NotEmpty(t, c.Input)
-			require.False(t, c.ID != "" && ids[c.ID])
-			ids[c.ID] = true
-		}
-		said, asked := 0, 0
-		for _, r := range reply.Reasoning {
-			require.False(t, r.Text+r.Signature == "" && len(r.Redacted) == 0)
-			require.True(t, said <= r.AfterText && r.AfterText <= len(reply.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(reply.Calls))
-			said, asked = r.AfterText, r.AfterCalls
-		}
-		stop, metadata := false, false
-		for _, e := range all {
-			switch e.(type) {
-			case *types.ConverseStreamOutputMemberMessageStop:
-				stop = true
-			case *types.ConverseStreamOutputMemberMetadata:
-				metadata = true
-			}
-		}
-		require.True(t, stop && metadata)
-	})
-}
-
-// Calls whose input comes in pieces, in any order between calls, come out whole and in order of their content blocks.
-func TestPropertyAssembly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		inputs := rapid.SliceOfN(rapid.StringN(1, 12, -1), 1, 5).Draw(t, "inputs")
-		places := make([]int, len(inputs))
-		for i := range places {
-			places[i] = i
-		}
-		a := newAssembly("m", func(agent.Delta) {})
-		left := make([][]rune, len(inputs))
-		for _, i := range rapid.Permutation(places).Draw(t, "order") {
-			left[i] = []rune(inputs[i])
-			require.NoError(t, a.addCall(int32(i), types.ToolUseBlockStart{ToolUseId: aws.String(fmt.Sprint(i)), Name: aws.String("get")}))
-		}
-		for open := len(inputs); open > 0; {
-			i := rapid.IntRange(0, len(inputs)-1).Draw(t, "call")
-			if len(left[i]) == 0 {
-				continue
-			}
-			n := rapid.IntRange(1, len(left[i])).Draw(t, "piece")
-			require.NoError(t, a.addEvent(&types.ConverseStreamOutputMemberContentBlockDelta{Value: types.ContentBlockDeltaEvent{ContentBlockIndex: aws.Int32(int32(i)), Delta: &types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: aws.String(string(left[i][:n]))}}}}))
-			if left[i] = left[i][n:]; len(left[i]) == 0 {
-				open--
-			}
-		}
-		reply, err := a.reply()
-		require.NoError(t, err)
-		require.Len(t, reply.Calls, len(inputs))
-		for i, c := range reply.Calls {
-			require.Equal(t, call(fmt.Sprint(i), "get", inputs[i]), c)
-		}
-	})
 }
 
 // What was received before a stream broke off comes with the error: text, calls and reasoning whose blocks have ended.

@@ -83,93 +83,6 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// cowork is what the preset cowork says of errors (presets 5).
-func cowork(r agent.Request) agent.Request {
-	r.Model.Retry.On = []agent.ModelErrorClass{agent.ModelServer}
-	r.Model.MoveOn = []agent.ModelErrorClass{agent.ModelTimeout, agent.ModelConnection, agent.ModelUnavailable, agent.ModelServer}
-	r.Model.Fallbacks[0].Retry = agent.Retry{}
-	return r
-}
-
-// Each model is asked once, but after a server error twice, and only some errors move on.
-func TestChainOfCowork(t *testing.T) {
-	server, timeout, gone := fail(agent.ModelServer), fail(agent.ModelTimeout), &agent.ModelError{Class: agent.ModelUnavailable, Lasting: true}
-	for _, tt := range []struct {
-		name    string
-		replies map[string][]error
-		asked   []string
-		err     error
-	}{
-		{"a server error twice, others once", map[string][]error{"a": {server}, "b": {timeout}}, []string{"a", "a", "b", "c"}, nil},
-		{"a server error, then an answer", map[string][]error{"a": {server, nil}}, []string{"a", "a"}, nil},
-		{"a server error, then another", map[string][]error{"a": {server, timeout}}, []string{"a", "a", "b"}, nil},
-		{"connection and unavailable", map[string][]error{"a": {fail(agent.ModelConnection)}, "b": {gone}}, []string{"a", "b", "c"}, nil},
-		{"nobody answers", map[string][]error{"a": {timeout}, "b": {server}, "c": {gone}}, []string{"a", "b", "b", "c"}, gone},
-		{"throttled ends it", map[string][]error{"a": {fail(agent.ModelThrottled)}}, []string{"a"}, fail(agent.ModelThrottled)},
-		{"auth ends it", map[string][]error{"a": {server}, "b": {fail(agent.ModelAuth)}}, []string{"a", "a", "b"}, fail(agent.ModelAuth)},
-		{"invalid ends it", map[string][]error{"a": {fail(agent.ModelInvalid)}}, []string{"a"}, fail(agent.ModelInvalid)},
-		{"overflow ends it", map[string][]error{"a": {fail(agent.ModelContextOverflow)}}, []string{"a"}, fail(agent.ModelContextOverflow)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &house{clock: clock.System(), replies: tt.replies}
-				_, requests, err := New(h, h.clock, nil).Ask(context.Background(), cowork(chain(2)))
-				require.Equal(t, tt.err, err)
-				require.Equal(t, tt.asked, h.asked)
-				require.Equal(t, len(tt.asked), requests)
-			})
-		})
-	}
-}
-
-// What would fail in the same way is not asked again, whatever its class; the next model is.
-func TestLastingErrorsAreNotRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &house{clock: clock.System(), replies: map[string][]error{"a": {&agent.ModelError{Class: agent.ModelUnavailable, Lasting: true}}}}
-		reply, requests, err := New(h, h.clock, nil).Ask(context.Background(), chain(3))
-		require.NoError(t, err)
-		require.Equal(t, 2, requests)
-		require.Equal(t, "b", reply.Model)
-	})
-}
-
-// A stream that broke off is an answer where such are kept: the first one, with no request after it. Else it is a failure like any.
-func TestBrokenStreams(t *testing.T) {
-	part := &agent.Reply{Model: "a", Text: "I ren", StopReason: policy.StopInterrupted}
-	broken := &agent.ModelError{Class: agent.ModelConnection, Partial: part}
-	silent := fail(agent.ModelConnection)
-	ask := func(t *testing.T, keep agent.CutStream, a []error, change func(*house, *agent.Request)) (agent.Reply, []string, error) {
-		var h *house
-		var reply agent.Reply
-		var err error
-		synctest.Test(t, func(*testing.T) {
-			h = &house{clock: clock.System(), replies: map[string][]error{"a": a}, slow: map[string]time.Duration{}}
-			r := chain(2)
-			r.Model.CutStream = keep
-			if change != nil {
-				change(h, &r)
-			}
-			reply, _, err = New(h, h.clock, nil).Ask(context.Background(), r)
-		})
-		return reply, h.asked, err
-	}
-	reply, asked, err := ask(t, agent.CutStreamKeep, []error{silent, broken}, nil)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "a"}, asked, "nothing was received at first")
-	require.Equal(t, *part, reply)
-
-	reply, asked, err = ask(t, agent.CutStreamFail, []error{broken}, nil)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "a", "b"}, asked)
-	require.Equal(t, "b", reply.Model)
-
-	reply, asked, err = ask(t, agent.CutStreamKeep, []error{fail(agent.ModelAuth)}, func(h *house, _ *agent.Request) { h.replies["b"] = []error{broken} })
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b"}, asked)
-	require.Equal(t, "I ren", reply.Text)
-	require.Equal(t, 1, reply.Place)
-}
-
 // slowStream is a model whose stream hangs after a piece of text.
 type slowStream struct{ clock clock.Clock }
 
@@ -215,21 +128,6 @@ func TestChainAsksEachAlone(t *testing.T) {
 	m := chain(1).Model
 	require.Equal(t, "c", m.Answering(2).ID)
 	require.Equal(t, "a", m.Answering(3).ID)
-}
-
-// The window counts from the first request to any model. It ends repetitions, and keeps nobody from asking the next model.
-func TestWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &house{clock: clock.System(), replies: map[string][]error{"a": {fail(agent.ModelServer)}, "b": {fail(agent.ModelServer)}}}
-		h.slow = map[string]time.Duration{"a": 3 * time.Second}
-		r := chain(9)
-		r.Model.Retry.Backoff, r.Model.Retry.MaxBackoff, r.Model.Retry.Window = time.Second, time.Second, 7*time.Second
-		r.Model.Fallbacks[0].Retry.Attempts = 9
-		_, requests, err := New(h, h.clock, nil).Ask(context.Background(), r)
-		require.NoError(t, err)
-		require.Equal(t, []string{"a", "a", "b", "c"}, h.asked, "a third request to a, and a second one to b, would begin 8 s after the first")
-		require.Equal(t, 4, requests)
-	})
 }
 
 // Whoever asks to wait longer than the window is not asked again.

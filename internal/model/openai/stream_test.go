@@ -9,14 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -114,56 +112,6 @@ func FuzzStream(f *testing.F) {
 			}
 		}
 	})
-}
-
-// Calls whose arguments come in pieces, in any order between calls, come out whole and in order of their index.
-func TestPropertyAssembly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		inputs := rapid.SliceOfN(rapid.StringN(1, 12, -1), 1, 5).Draw(t, "inputs")
-		left := make([][]rune, len(inputs))
-		for i, s := range inputs {
-			left[i] = []rune(s)
-		}
-		started := make([]bool, len(inputs))
-		var stream strings.Builder
-		for open := len(inputs); open > 0; {
-			i := rapid.IntRange(0, len(inputs)-1).Draw(t, "call")
-			if len(left[i]) == 0 {
-				continue
-			}
-			n := rapid.IntRange(1, len(left[i])).Draw(t, "piece")
-			stream.WriteString(callDelta(t, i, started[i], string(left[i][:n])))
-			left[i], started[i] = left[i][n:], true
-			if len(left[i]) == 0 {
-				open--
-			}
-		}
-		told := make([]string, len(inputs)) // the arguments as they were told, by id
-		a := &assembly{tell: func(d agent.Delta) {
-			i, err := strconv.Atoi(strings.TrimPrefix(d.Call, "id"))
-			require.NoError(t, err)
-			told[i] += d.Text
-		}}
-		require.NoError(t, a.readStream(context.Background(), bufio.NewReader(strings.NewReader(stream.String()+end))))
-		require.Equal(t, inputs, told)
-		reply := a.reply()
-		require.Len(t, reply.Calls, len(inputs))
-		for i, c := range reply.Calls {
-			require.Equal(t, call(fmt.Sprintf("id%d", i), "get", inputs[i]), c)
-		}
-	})
-}
-
-// callDelta is a chunk with a piece of a call's arguments; the first of a call brings its id and name.
-func callDelta(t require.TestingT, index int, started bool, arguments string) string {
-	function := map[string]any{"arguments": arguments}
-	d := map[string]any{"index": index, "function": function}
-	if !started {
-		d["id"], function["name"] = fmt.Sprintf("id%d", index), "get"
-	}
-	raw, err := json.Marshal(map[string]any{"tool_calls": []any{d}})
-	require.NoError(t, err)
-	return chunk(string(raw))
 }
 
 // callChunk is a chunk that begins a call and has so much of its arguments.
@@ -310,20 +258,4 @@ func TestQuotedCallBehindTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "a", reply.Text)
 	require.Len(t, reply.Calls, 1)
-}
-
-// A document that is no reply is a problem or an error, and never a panic.
-func FuzzParse(f *testing.F) {
-	for _, seed := range []string{
-		`{"choices":[{"message":{"content":"x","tool_calls":[{"id":"c1","type":"function","function":{"name":"pay","arguments":"{\"a\":1}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`,
-		`{"choices":[{"message":{"content":[{"type":"text","text":"x"}],"tool_calls":[{"function":{"arguments":{"a":1}}}]}}]}`, `{"error":{"message":"m","code":429}}`, `{"choices":[]}`, `{"choices":null}`, `[]`, `null`,
-		`{"choices":[{"message":null}]}`, `{"choices":[{"message":{"content":7}}],"usage":{"prompt_tokens":-1e99}}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, p, err := parseCompletion(data); err == nil && p == nil && len(data) == 0 {
-			t.Fatal("nothing was taken for a reply")
-		}
-	})
 }
