@@ -75,17 +75,6 @@ func TestReopen(t *testing.T) {
 	require.Equal(t, []store.Item{listed}, page.Items)
 }
 
-func TestClosed(t *testing.T) {
-	tb, err := bolt.Open(filepath.Join(t.TempDir(), "store"), bolt.Options{})
-	require.NoError(t, err)
-	require.NoError(t, tb.Close())
-	require.ErrorContains(t, tb.Write(context.Background(), entry(0)), "database not open")
-	_, _, err = tb.Get(context.Background(), entry(0).Item.Key)
-	require.ErrorContains(t, err, "database not open")
-	_, err = tb.Query(context.Background(), store.Range{PK: "LOG"})
-	require.ErrorContains(t, err, "database not open")
-}
-
 // TestCloseDuringWrites: what was acknowledged is there, whenever Close came.
 func TestCloseDuringWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")

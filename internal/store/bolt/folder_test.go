@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -78,22 +77,6 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-func TestConcurrentPutsLeaveOneFile(t *testing.T) {
-	b, dir := openFolder(t)
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			if err := b.Put(context.Background(), "acme", store.BlobDigest(content), content); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	files, err := os.ReadDir(filepath.Join(dir, "T", "acme"))
-	require.NoError(t, err)
-	require.Len(t, files, 1, "and nothing half-written")
-}
 
 func TestOpenRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

@@ -102,26 +102,6 @@ func TestInflateIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "1 bytes behind its end")
 }
 
-// FuzzInflate: no content of the table makes more memory than an item's, and what comes out fits what went in.
-func FuzzInflate(f *testing.F) {
-	small, err := deflate([]byte("hello, hello, hello"))
-	require.NoError(f, err)
-	f.Add(small)
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, in []byte) {
-		out, err := inflate(in)
-		if err != nil {
-			return
-		}
-		require.LessOrEqual(t, len(out), store.MaxItem)
-		again, err := deflate(out)
-		require.NoError(t, err)
-		back, err := inflate(again)
-		require.NoError(t, err)
-		require.True(t, bytes.Equal(out, back))
-	})
-}
-
 // FuzzCursor: any cursor is refused as store.ErrInvalid or is the position of an item, and stays within its partition.
 func FuzzCursor(f *testing.F) {
 	f.Add("NwBQAFM", true, false)

@@ -44,13 +44,6 @@ func TestADamagedItemInTheTable(t *testing.T) {
 	raw := sdk.NewFromConfig(cfg)
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	for what, change := range map[string]func(item map[string]types.AttributeValue){
-		"a byte": func(item map[string]types.AttributeValue) {
-			item["Body"] = &types.AttributeValueMemberB{Value: []byte(`{"a":2}`)}
-		},
-		"its end": func(item map[string]types.AttributeValue) {
-			item["Body"] = &types.AttributeValueMemberB{Value: []byte(`{"a":`)}
-		},
-		"its body": func(item map[string]types.AttributeValue) { delete(item, "Body") },
 		"its sum":  func(item map[string]types.AttributeValue) { item["Sum"] = &types.AttributeValueMemberN{Value: "7"} },
 		"its type": func(item map[string]types.AttributeValue) { item["Body"] = text("x") },
 	} {

@@ -413,18 +413,3 @@ func TestTransactionExecutedThenLost(t *testing.T) {
 	requirePut(t, tb)
 	require.Equal(t, "failed [0]", meaning(tb.Write(t.Context(), put, another)), "another call is another transaction")
 }
-
-func TestTransactionLostTwice(t *testing.T) {
-	tb, l := lossy(t, "TransactWriteItems", 2)
-	require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put, another)))
-	require.Equal(t, 2, l.sent)
-	requirePut(t, tb) // it was executed
-}
-
-// Executed, then lost: a put says that it does not know, and not that its condition failed.
-func TestPutExecutedThenLost(t *testing.T) {
-	tb, l := lossy(t, "PutItem", 1)
-	require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put)))
-	require.Equal(t, 1, l.sent)
-	requirePut(t, tb)
-}

@@ -27,9 +27,6 @@ import (
 var (
 	data   = []byte("content")
 	digest = store.BlobDigest(data)
-
-	otherData   = []byte("other content")
-	otherDigest = store.BlobDigest(otherData)
 )
 
 // errOf is the error of a call whose result does not matter.
@@ -64,16 +61,6 @@ func TestConformance(t *testing.T) {
 		b, _ := open(t)
 		return b
 	})
-}
-
-func TestObjectName(t *testing.T) {
-	b, backend := open(t)
-	require.NoError(t, b.Put(t.Context(), "acme", digest, data))
-	o, err := backend.GetObject("blobs", "T/acme/"+digest, nil)
-	require.NoError(t, err)
-	stored, err := io.ReadAll(o.Contents)
-	require.NoError(t, err)
-	require.Equal(t, data, stored)
 }
 
 func TestDamagedObjectIsNotGiven(t *testing.T) {
@@ -149,17 +136,7 @@ func over(t *testing.T, body func(*testing.T, *s3.Blobs, *wire), answers ...doer
 	})
 }
 
-func TestPutRequest(t *testing.T) {
-	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
-		require.NoError(t, b.Put(t.Context(), "acme", digest, data))
-		require.Len(t, w.requests, 1)
-		r := w.requests[0]
-		require.Equal(t, "PUT /blobs/T/acme/"+digest, r.Method+" "+r.URL.Path)
-		require.Equal(t, "*", r.Header.Get("If-None-Match"))
-		require.Equal(t, "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=", r.Header.Get("X-Amz-Checksum-Sha256"))
-		require.EqualValues(t, len(data), r.ContentLength)
-	}, answer(200, ""))
-}
+var slow, down = fault(503, "SlowDown"), fault(500, "InternalError")
 
 // What S3 answers, and what becomes of the call: how many requests, and which error.
 func TestPutAnswers(t *testing.T) {
@@ -167,21 +144,23 @@ func TestPutAnswers(t *testing.T) {
 		name     string
 		answers  []doer
 		requests int
-		ok       bool
+		want     string // "" = stored
 	}{
-		{"already there", []doer{fault(412, "PreconditionFailed")}, 1, true},
-		{"executed, then lost", []doer{reset, fault(412, "PreconditionFailed")}, 2, true},
-		{"two at once", []doer{fault(409, "ConditionalRequestConflict"), answer(200, "")}, 2, true},
-		{"slow down", []doer{fault(503, "SlowDown"), fault(503, "SlowDown"), answer(200, "")}, 3, true},
-		{"down", []doer{fault(500, "InternalError"), fault(500, "InternalError"), fault(500, "InternalError"), fault(500, "InternalError")}, 4, false},
-		{"denied", []doer{fault(403, "AccessDenied")}, 1, false},
-		{"damaged on the way", []doer{fault(400, "BadDigest")}, 1, false},
-		{"no connection", []doer{reset, reset, reset, reset}, 4, false},
+		{"already there", []doer{fault(412, "PreconditionFailed")}, 1, ""},
+		{"executed, then lost", []doer{reset, fault(412, "PreconditionFailed")}, 2, ""},
+		{"two at once", []doer{fault(409, "ConditionalRequestConflict"), answer(200, "")}, 2, ""},
+		{"slow down", []doer{slow, slow, answer(200, "")}, 3, ""},
+		{"slow down to the last", []doer{slow, slow, slow, slow}, 4, "throttled"}, // it may be asked again, later
+		{"down", []doer{down, down, down, down}, 4, "failed"},
+		{"denied", []doer{fault(403, "AccessDenied")}, 1, "failed"},
+		{"damaged on the way", []doer{fault(400, "BadDigest")}, 1, "failed"},
+		{"no connection", []doer{reset, reset, reset, reset}, 4, "failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
 				err := b.Put(t.Context(), "acme", digest, data)
-				require.Equal(t, c.ok, err == nil, "%v", err)
+				require.Equal(t, c.want != "", err != nil, "%v", err)
+				require.Equal(t, c.want == "throttled", errors.Is(err, store.ErrThrottled))
 				require.Len(t, w.requests, c.requests)
 			}, c.answers...)
 		})
@@ -202,6 +181,7 @@ func TestGetAnswers(t *testing.T) {
 		}, answers...)
 	}
 	get(t, store.ErrNoBlob, digest, fault(404, "NoSuchKey"))
+	get(t, store.ErrThrottled, "", slow, slow, slow, slow)
 	get(t, nil, "AccessDenied", fault(403, "AccessDenied"))
 	get(t, nil, "NoSuchBucket", fault(404, "NoSuchBucket"))
 	get(t, store.ErrBlobTooLarge, digest, sized(200, strings.NewReader(""), store.MaxBlob+1))
@@ -234,25 +214,15 @@ func TestSizeAnswers(t *testing.T) {
 	}
 }
 
-// A store that asks for patience to the last is told from one that refuses: the same may be asked again, later.
-func TestThrottled(t *testing.T) {
-	slow := fault(503, "SlowDown")
-	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
-		require.ErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
-		require.ErrorIs(t, errOf(b.Get(t.Context(), "acme", digest)), store.ErrThrottled)
-	}, slow, slow, slow, slow, slow, slow, slow, slow)
-	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
-		require.NotErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
-	}, fault(403, "AccessDenied"))
-}
-
 // What is sent again is the same, and who gives up is not kept waiting by the next attempt.
 func TestAttempts(t *testing.T) {
 	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
 		require.NoError(t, b.Put(t.Context(), "acme", digest, data))
 		require.Equal(t, []string{"content", "content", "content"}, w.bodies)
 		for _, r := range w.requests {
+			require.Equal(t, "PUT /blobs/T/acme/"+digest, r.Method+" "+r.URL.Path)
 			require.Equal(t, "*", r.Header.Get("If-None-Match"))
+			require.Equal(t, "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=", r.Header.Get("X-Amz-Checksum-Sha256"))
 		}
 	}, fault(500, "InternalError"), reset, answer(200, ""))
 	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
@@ -309,20 +279,6 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
-
-func TestTenants(t *testing.T) {
-	b, _ := open(t)
-	none, err := b.Tenants(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, none)
-	for _, tenant := range []string{"globex", "acme", "acme-2", "default"} {
-		require.NoError(t, b.Put(t.Context(), tenant, digest, data))
-	}
-	require.NoError(t, b.Put(t.Context(), "acme", otherDigest, otherData))
-	got, err := b.Tenants(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{"acme", "acme-2", "default", "globex"}, got)
-}
 
 // All pages are read, what is no tenant's name is left out, and a request that fails is the whole list's failure.
 func TestTenantsInPages(t *testing.T) {

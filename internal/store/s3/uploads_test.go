@@ -116,6 +116,11 @@ func TestUpload(t *testing.T) {
 	permit, err := b.Presign(t.Context(), "acme", digest, int64(len(data)), "text/plain; charset=utf-8")
 	require.NoError(t, err)
 	require.ErrorIs(t, errOf(b.Size(t.Context(), "acme", digest)), store.ErrNoBlob, "a permission writes nothing")
+	require.Equal(t, map[string]string{
+		"Content-Length": "7", "Content-Type": "text/plain; charset=utf-8", "X-Amz-Checksum-Sha256": "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=",
+	}, permit.Headers)
+	require.Contains(t, permit.URL, "X-Amz-Expires=900&")
+	require.WithinDuration(t, time.Now().Add(15*time.Minute), permit.Expires, time.Minute)
 
 	for _, c := range []struct {
 		name    string
@@ -146,26 +151,6 @@ func TestUpload(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, data, got)
 	require.ErrorIs(t, errOf(b.Get(t.Context(), "rival", digest)), store.ErrNoBlob, "under its own tenant only")
-}
-
-// What S3 holds an upload to is what is signed: its length, type and checksum, in headers and not in the URL.
-func TestUploadIsSigned(t *testing.T) {
-	b, _ := open(t)
-	permit, err := b.Presign(t.Context(), "acme", digest, int64(len(data)), "image/png")
-	require.NoError(t, err)
-	require.Equal(t, map[string]string{
-		"Content-Length": "7", "Content-Type": "image/png", "X-Amz-Checksum-Sha256": "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=",
-	}, permit.Headers)
-	target, err := url.Parse(permit.URL)
-	require.NoError(t, err)
-	require.Equal(t, "/blobs/T/acme/"+digest, target.Path)
-	q := target.Query()
-	require.Equal(t, "content-length;content-type;host;x-amz-checksum-sha256", q.Get("X-Amz-SignedHeaders"))
-	require.Equal(t, "900", q.Get("X-Amz-Expires"))
-	require.NotContains(t, strings.ToLower(target.RawQuery), "checksum-sha256=")
-	signed, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
-	require.NoError(t, err)
-	require.WithinDuration(t, signed.Add(15*time.Minute), permit.Expires, time.Minute)
 }
 
 func TestUploadRefusals(t *testing.T) {

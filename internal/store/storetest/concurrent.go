@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	writers = 16
+	writers = 8
 	appends = 4 // for each writer
 )
 
