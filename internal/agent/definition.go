@@ -186,8 +186,7 @@ func (m ModelSpec) Answering(place int) ModelSpec {
 	return m
 }
 
-// Retry limits how often one inference is requested from one model. Only errors of retryable classes lead to another
-// request.
+// Retry limits how often one inference is requested from one model. Only errors of retryable classes are retried.
 type Retry struct {
 	Attempts   int           `json:"attempts"`   // total, including the first; > 0
 	Backoff    time.Duration `json:"backoff"`    // before the second attempt; doubles with each one

@@ -279,8 +279,7 @@ func words[T ~string](values ...T) []string {
 	return words
 }
 
-// EnumValues returns the values that an author may write for a type of a definition, or nil if it is not an
-// enumeration.
+// EnumValues returns the values that an author may write for a type of a definition, or nil if it has none.
 func EnumValues(t reflect.Type) []string { return enums[t] }
 
 // enum adds a problem unless v is a value of its enumeration.

@@ -224,8 +224,7 @@ func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
 	return d.Wait, d.Resume
 }
 
-// ValidText returns s as valid UTF-8, the form in which texts are stored. So every reader of a stored text gets the
-// same bytes.
+// ValidText returns s as valid UTF-8, the form in which texts are stored. So all its readers get the same bytes.
 func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // WithNotices returns the request as an adapter sends it, with its prompt sections and with texts for its flags. r is

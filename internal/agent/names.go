@@ -156,8 +156,7 @@ func CallID(modelID string, used func(id string) bool, inference int64, index in
 	return id
 }
 
-// ValidMediaType reports whether s is a media type such as image/png or text/plain; charset=utf-8, of at most 255
-// bytes.
+// ValidMediaType reports whether s is a media type such as image/png or text/plain; charset=utf-8, up to 255 bytes.
 func ValidMediaType(s string) bool {
 	kind, params, err := mime.ParseMediaType(s)
 	main, sub, both := strings.Cut(kind, "/")

@@ -41,8 +41,7 @@ func (c *checker) analysis(at string, a Analysis) {
 	}
 }
 
-// maxPhrase is the longest phrase of a definition, in bytes. It also bounds the regular expression that finds the
-// phrase.
+// maxPhrase is the longest phrase of a definition, in bytes. It also bounds the regular expression for it.
 const maxPhrase = 200
 
 // Context says how much of the conversation a request contains. The zero value is all of it, including media.

@@ -330,8 +330,8 @@ func (p Permission) Standing() bool { return p.Grants == GrantsStanding && p.Mod
 // Otherwise a standing grant covers the tool with any arguments.
 func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != ScopeTool }
 
-// GrantBounds limits a standing grant: for which arguments, how often, and how long. The zero value sets no limit but
-// StandingLife.
+// GrantBounds limits a standing grant: for which arguments, how often, and how long. The zero value means StandingLife
+// alone.
 type GrantBounds struct {
 	// conditions that the arguments have to match; empty = see Permission.OfArguments
 	When    []run.Condition `json:"when,omitempty"`

@@ -440,8 +440,7 @@ func (d *Definition) Sectioned() bool {
 	return len(p.Sections) > 0 || p.Planning != "" || p.RAG != "" || d.loops()
 }
 
-// prompt checks the order, the names and the texts of sections. Every text is executed with all fields that it may
-// name.
+// prompt checks the order, the names and the texts of sections. Every text is executed with all its fields.
 func (c *checker) prompt(at string, d *Definition) {
 	p := d.Prompt
 	c.enumOrNone(at+".order", p.Order)

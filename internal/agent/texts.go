@@ -103,8 +103,7 @@ func TextPlaceholder(c run.Call) string {
 		"go on with what does not depend on it, or say what is still open."
 }
 
-// textLateResults names the calls whose results have just replaced placeholders. It is added to the end of the
-// conversation.
+// textLateResults names the calls whose results have just replaced placeholders. It comes at the conversation's end.
 func textLateResults(messages []run.Message, calls []string) string {
 	tools := map[string]string{}
 	for _, m := range messages {
@@ -164,8 +163,7 @@ func TextInterrupted(stage, by, note string) string {
 		QuotedNote("Their note", note)
 }
 
-// TextOutputRefused tells the model why its final answer was not accepted and what is wanted instead, in the form of
-// seed 000.
+// TextOutputRefused tells the model why its final answer was not accepted and what is wanted, in the form of seed 000.
 func TextOutputRefused(d *Definition, err error) string {
 	text := struct {
 		Type    string          `json:"type"`

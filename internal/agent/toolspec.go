@@ -198,8 +198,7 @@ type MCPServer struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// MCPPattern holds an author's settings for a server's tools with matching names. The server's own annotations are only
-// hints.
+// MCPPattern holds an author's settings for a server's tools with matching names. The server's annotations are hints.
 type MCPPattern struct {
 	Match    string        `json:"match"`            // the server's own name; * stands for any characters
 	Effect   run.Effect    `json:"effect,omitempty"` // "" = non_idempotent

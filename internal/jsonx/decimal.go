@@ -11,8 +11,7 @@ import (
 )
 
 // CompareNumbers compares two JSON numbers by their exact decimal values: -1, 0 or 1. Digits and exponents are not
-// rounded, and no number is written out, so 1e999999999 costs as much as 1e9. Text that is not a JSON number is an
-// error.
+// rounded, and no number is written out, so 1e999999999 costs as much as 1e9. Any other text is an error.
 func CompareNumbers(a, b string) (int, error) {
 	x, ok := ParseDecimal(a)
 	y, ok2 := ParseDecimal(b)

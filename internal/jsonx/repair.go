@@ -256,8 +256,7 @@ func (r *repairer) writePlain(c byte) {
 	}
 }
 
-// writeEscape writes a backslash and the byte that it escapes. A backslash before any other byte becomes a plain
-// backslash.
+// writeEscape writes a backslash and the byte that it escapes. Before any other byte it is a plain backslash.
 func (r *repairer) writeEscape() {
 	rest := r.in[r.at+1:]
 	switch {

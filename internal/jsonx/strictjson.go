@@ -139,8 +139,7 @@ func ReadChecked(what string, data []byte, v any) error {
 	return nil
 }
 
-// WithoutValue replaces an error of encoding/json that would quote a value. It names the key and the wanted kind
-// instead.
+// WithoutValue replaces an error of encoding/json that would quote a value. It names key and wanted kind instead.
 func WithoutValue(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		_, want := kindsFor(t.Type)

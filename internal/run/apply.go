@@ -173,8 +173,7 @@ func (s *AgentState) flushQueued() {
 	s.Queued = nonEmpty(s.Queued[ready:])
 }
 
-// UserMaySay refuses blocks that only the model or a tool may write. A user could otherwise add a second result to a
-// call.
+// UserMaySay refuses blocks that only the model or a tool may write. A user could otherwise add a second result.
 func UserMaySay(blocks []UserBlock) error {
 	for _, b := range blocks {
 		switch b.Block.(type) {

@@ -51,8 +51,7 @@ func (c *Call) transition(path ...CallStatus) error {
 	return nil
 }
 
-// settleCall ends a call with the result that the model will read. A suspended call first resumes, unless it is
-// cancelled.
+// settleCall ends a call with the result that the model will read. A suspended call resumes first unless cancelled.
 func (s *AgentState) settleCall(c *Call, r Result, why CallReason, to CallStatus) error {
 	path := []CallStatus{to}
 	if c.Status == StatusSuspended && to != StatusCancelled {
@@ -468,8 +467,7 @@ func (e LateSuspended) apply(s *AgentState) error {
 	})
 }
 
-// waitForInput sets what a suspended call waits for. It clears earlier decisions and answers, but not who edited the
-// arguments.
+// waitForInput sets what a suspended call waits for. It clears decisions and answers, but not who edited the arguments.
 func (c *Call) waitForInput(t *Ticket, at *AtGate, w Wait) {
 	c.Asks++
 	c.EditedBy, c.AtGate = c.Editor(), at

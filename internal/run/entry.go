@@ -55,8 +55,7 @@ func HashBody(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ApplyEntry applies all events of the next entry, or none. An entry that was applied before changes nothing. A gap is
-// an error.
+// ApplyEntry applies all events of the next entry, or none. A known entry changes nothing. A gap is an error.
 func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	switch {
 	case e.Seq < s.Entries:

@@ -202,8 +202,7 @@ type Replied struct {
 	Offered []string `json:"offered,omitempty"`
 }
 
-// RepliedCall is one call that will be carried out. Its id is unique in the run, its arguments are checked and
-// compacted.
+// RepliedCall is one call that will be carried out. Its id is unique, its arguments are checked and compacted.
 type RepliedCall struct {
 	ID     string          `json:"id"`
 	Name   string          `json:"name"`
@@ -489,8 +488,7 @@ func typesByName[T any](all ...T) map[string]reflect.Type {
 // EventTypes returns the stored names of all events, sorted.
 func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
-// EventType returns an event's stored name: the name of its Go type in snake case, such as call_finished for
-// CallFinished.
+// EventType returns an event's stored name: the name of its Go type in snake case, such as call_finished.
 func EventType(e Event) string { return nameOf(e) }
 
 func nameOf(v any) string {
@@ -512,8 +510,7 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
 }
 
-// UnmarshalEvent parses the stored form. Unknown names, keys, and values of enumerations that decide what happens are
-// errors.
+// UnmarshalEvent parses the stored form. Unknown names, keys and values that decide what happens are errors.
 func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {

@@ -169,8 +169,7 @@ const stoppedPrefix = "stopped:"
 // Stopped returns the reason of a run that was stopped with the code.
 func Stopped(code string) Reason { return Reason(stoppedPrefix + code) }
 
-// Halt is the verdict of a stop policy. It is committed with the reply that it is about, so that a fold does not have
-// to judge again.
+// Halt is the verdict of a stop policy. It is committed with its reply, so that a fold does not have to judge again.
 type Halt struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail,omitempty"`

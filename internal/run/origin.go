@@ -96,8 +96,7 @@ func (from Source) inRun(run string) Source {
 	return from
 }
 
-// forked takes over a run in its state, including its newest round. Open calls start again as if nobody had decided
-// yet.
+// forked takes over a run in its state, including its newest round. Open calls start again, without decisions.
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
 	if len(s.From.Memory) > 0 {

@@ -12,8 +12,7 @@ import (
 )
 
 // Permissions is what a run knows about its tools' permissions beyond its definition (presets 4). It is part of the
-// state, and so of the journal, and stored nowhere else. The zero value knows nothing. Slices are never written in
-// place.
+// state, and so of the journal, and stored nowhere else. The zero value knows nothing. Slices are not written in place.
 type Permissions struct {
 	Asked []PermissionRequest `json:"asked,omitempty"` // open requests about tools, oldest first
 	// people's decisions about tools for the rest of the run, oldest first
@@ -331,8 +330,7 @@ func (e PermissionAnswered) apply(s *AgentState) error {
 	return nil
 }
 
-// permissionTexts returns how many of the queued blocks answer requests about tools. These come before messages of
-// users.
+// permissionTexts returns how many of the queued blocks answer requests about tools. These precede messages of users.
 func (s *AgentState) permissionTexts() int {
 	n := 0
 	for n < len(s.Queued) && s.Queued[n].Permission {

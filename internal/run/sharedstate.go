@@ -18,8 +18,7 @@ type CallPatch struct {
 // Patch is one change of a run's shared state.
 type Patch = jsonx.Patch
 
-// MaxState is the largest JSON of a run's shared state, in bytes. The fold enforces it, so it is part of the stored
-// form.
+// MaxState is the largest JSON of a run's shared state, in bytes. It is part of the stored form: the fold enforces it.
 const MaxState = 64 << 10
 
 // EmptyState is the shared state of a run before any change.

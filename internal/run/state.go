@@ -188,8 +188,7 @@ const longestOwner = 360 * 24 * time.Hour
 // HandsOverAt returns when the run's owner is so old that it has to hand over.
 func (s *AgentState) HandsOverAt() time.Time { return s.OwnedAt.Add(longestOwner) }
 
-// HandsOver reports whether the owner has to hand over: it has written many entries, or is old at the newest fact's
-// time.
+// HandsOver reports whether the owner has to hand over: it wrote many entries, or is old as of the newest fact.
 func (s *AgentState) HandsOver() bool {
 	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
 }

@@ -138,8 +138,7 @@ func (r *round) runningTools(p *batchPlan) []string {
 	return slices.Collect(maps.Values(running))
 }
 
-// launch starts the plan's calls concurrently, in request order. All of them read the shared state at the end of the
-// plan.
+// launch starts the plan's calls concurrently, in request order. All of them read the plan's final shared state.
 func (r *round) launch(ctx context.Context, p *batchPlan) {
 	for _, c := range p.launch {
 		x := &execution{call: c}
@@ -267,8 +266,7 @@ func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 // errPanicked is the error of a tool that panicked. The panic's value is dropped, because it may contain anything.
 var errPanicked = errors.New("it panicked")
 
-// callWithDeadline calls f in its own goroutine and returns when ctx ends, even if f does not. A later result of f is
-// lost.
+// callWithDeadline calls f in its own goroutine and returns when ctx ends, even if f does not. A later result is lost.
 func callWithDeadline[T any](ctx context.Context, c clock.Clock, f func() (T, error)) (T, error) {
 	answer := make(chan func() (T, error), 1)
 	done := c.NewSignal()

@@ -60,8 +60,7 @@ func (p Ports) checkMedia(ctx context.Context, tenant, runID string, blocks []ru
 // blobTries is how often, a quarter of a second apart, a run tries to be recorded for a blob that is being deleted.
 const blobTries = 8
 
-// noteBlob records that a run uses a blob. It waits while the blob is being deleted, so that a tool's result is not
-// lost.
+// noteBlob records that a run uses a blob. It waits while the blob is being deleted, so that no result is lost.
 func (p Ports) noteBlob(ctx context.Context, tenant, runID, digest string) (err error) {
 	ended := clock.Retry(ctx, p.Clock, func(n int) (time.Duration, bool) {
 		err = p.Journal.NoteBlob(ctx, tenant, runID, digest)

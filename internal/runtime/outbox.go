@@ -102,8 +102,7 @@ func (p Ports) SendOutbox(
 	return sent, next, err
 }
 
-// publishedData is the data of a published event. It holds no content, because its readers need not be allowed to read
-// runs.
+// publishedData is the data of a published event. It holds no content, as its readers may not be allowed to read runs.
 type publishedData struct {
 	Version int           `json:"version"` // version of this form
 	Time    time.Time     `json:"time"`

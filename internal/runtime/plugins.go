@@ -57,8 +57,7 @@ func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phas
 	return addHooked(d, h, err)
 }
 
-// prepare runs the plugins that come before a model call or any other action. Afterwards, policy.Next may return
-// another action.
+// prepare runs the plugins that come before a model call or any other action. Then policy.Next may return another one.
 func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, error) {
 	switch policy.Next(ph.def, &d.State).Kind { // an attempt that only parks again has neither run_start nor run_end
 	case policy.ActInfer, policy.ActTools, policy.ActEnd:
@@ -154,8 +153,7 @@ func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookR
 	return result, nil
 }
 
-// afterTool tells the plugins the result of a call. If they fail, the result is committed nevertheless, and the run
-// ends.
+// afterTool tells the plugins the result of a call. If they fail, the result is committed and the run ends.
 func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	c, ok := p.draft.State.Call(id)
 	if !ok || c.Budget {

@@ -43,8 +43,7 @@ func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
 		Lasting: true}
 }
 
-// Schemas compiles a JSON Schema to a check. The check returns how a value does not fit. err says that the schema is
-// broken.
+// Schemas compiles a JSON Schema to a check. The check returns how a value does not fit. err: the schema is broken.
 type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
 
 // ToolSource finds tools by their original name.

@@ -36,8 +36,7 @@ type Session interface {
 // Lister is a Session that can list tools, such as that of MCP servers.
 type Lister interface {
 	Session
-	// List asks a server of the definition for its tools. Several servers may be asked at a time. The error is safe to
-	// show.
+	// List asks a server of the definition for its tools. Several servers may be asked at once. Its error is safe to show.
 	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
 }
 

@@ -70,8 +70,7 @@ func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
 // committed.
 var ErrModelBusy = errors.New("the model is busy")
 
-// ErrContention says that this attempt gives up because its entry lost its sequence too often. A later attempt may
-// succeed.
+// ErrContention says that this attempt gives up because its entry lost its sequence too often. A later one may succeed.
 var ErrContention = errors.New("the run is written to by others")
 
 // ErrElsewhere says that this process cannot carry on a run, but another one with more code can. Nothing that the run

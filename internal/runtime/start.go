@@ -371,8 +371,8 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{f.By}))
 }
 
-// MaxStart is the longest input of an execution, in bytes, including what the state machine adds. A state has at most
-// 256 KiB.
+// MaxStart is the longest input of an execution, in bytes, including what the state machine adds (a state has at most
+// 256 KiB).
 const MaxStart = 260 << 10
 
 // StartedRun returns the run that an execution is for, from its input and its name. The input is {tenant, run} if the

@@ -340,8 +340,7 @@ func (a *attempt) endTurn(ctx context.Context, fin run.Finished) (*turn, error) 
 	return &turn{draft: a.draft}, a.phases.end(ctx, a.draft, fin)
 }
 
-// replyTurn plans the entry of a model's reply, or of its failure in a plan, and of what follows: the run's end or a
-// wait.
+// replyTurn plans the entry of a model's reply, or of its failure in a plan, and what follows: an end or a wait.
 func (a *attempt) replyTurn(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
 	if err := a.draft.Add(facts...); err != nil {
 		return nil, err

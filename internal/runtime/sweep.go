@@ -273,8 +273,7 @@ func (sw *Sweeper) recordOp(s *run.AgentState, kind Repair, of string) store.Op 
 	}}
 }
 
-// record writes the record of a repair that was made. It returns RepairNone if another sweep has recorded the same
-// repair.
+// record writes the record of a repair that was made. It returns RepairNone if another sweep has recorded it.
 func (sw *Sweeper) record(ctx context.Context, s *run.AgentState, kind Repair, of string) Repair {
 	err := sw.Table.Write(ctx, sw.recordOp(s, kind, of))
 	if store.FailedOp(err, 0) {

@@ -222,8 +222,7 @@ func each[T any](ctx context.Context, p *pass, items []T, unread error, check fu
 	return nil
 }
 
-// noteResult records the result of a check. It fails after too many failures in a row. Unreadable items do not count as
-// such.
+// noteResult records the result of a check. It fails after too many failures in a row. Unreadable items do not count.
 func (p *pass) noteResult(f FailedRepair, r Repair) error {
 	if f.Err == nil {
 		p.failures = 0
@@ -243,8 +242,7 @@ func (p *pass) noteResult(f FailedRepair, r Repair) error {
 }
 
 // sweepHeads compares a page of runs with the executions, several at once and without changing anything. Then it
-// repairs those that disagree, one after the other, and counts those that wait. It reads the journal only of runs to
-// repair.
+// repairs those that disagree, one after the other, and counts those that wait. It reads journals only to repair.
 func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, unread := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
@@ -378,8 +376,7 @@ func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 	})
 }
 
-// sweepOutbox sends the events on a page that have been unsent for a minute. Without a bus they wait for the next
-// sweep.
+// sweepOutbox sends the events on a page that have been unsent for a minute. Without a bus they stay unsent.
 func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
 	by := p.Sweeper.Clock.Now().Add(-settleTime)
 	sent, next, err := p.Sweeper.SendOutbox(ctx, p.at.Tenant, by, p.at.Cursor)

@@ -83,8 +83,7 @@ func undoRun(s *run.AgentState, call string) string {
 	return agent.RunID(s.Tenant, s.Agent, "undo\x00"+s.Run+"\x00"+call)
 }
 
-// Undos returns the calls that would undo calls of run s, by call id. It omits calls that are open or whose tool has no
-// undo.
+// Undos returns the calls that would undo calls of run s, by call id. It omits open calls and tools without undo.
 func (p Ports) Undos(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
 ) (map[string]*policy.CallUndo, error) {

@@ -15,8 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// MaxItem is the largest item in bytes, including keys and attributes. It is DynamoDB's limit; every adapter enforces
-// it.
+// MaxItem is the largest item in bytes, including keys and attributes. Every adapter enforces DynamoDB's limit.
 const MaxItem = 400 * 1024
 
 // MaxOps is the largest number of operations in one Write.

@@ -33,8 +33,7 @@ const (
 	maxArgsDepth = 64
 )
 
-// schemaURL is the name under which a schema is compiled. Nothing is ever fetched; .invalid makes sure of that (RFC
-// 2606).
+// schemaURL is the name under which a schema is compiled. .invalid makes sure that nothing is fetched (RFC 2606).
 const schemaURL = "https://schema.invalid/tool"
 
 // Schema is a compiled JSON Schema of a tool's arguments. It is safe for concurrent use, but checks against one Schema

@@ -79,14 +79,12 @@ const (
 	OutcomeUnknown Outcome = "unknown"  // a person has to decide
 )
 
-// Reconciler is implemented by tools that know the outcome of a call whose claimant died. Reconcile has no effect
-// itself.
+// Reconciler is implemented by tools that know the outcome of a call whose claimant died. It has no effect itself.
 type Reconciler interface {
 	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
 }
 
-// Set holds the tools of one registry, by original name. It is immutable and safe for concurrent use. The zero Set is
-// empty.
+// Set holds a registry's tools by original name. It is immutable and safe for concurrent use. The zero Set is empty.
 type Set struct {
 	byName map[string]Tool
 	specs  []agent.ToolSpec
@@ -167,8 +165,7 @@ func SetState(pointer string, v any) Change {
 	return Change{run.Patch{Path: pointer, Value: raw}, err}
 }
 
-// UnsetState returns the change that removes the member at a JSON Pointer from its object. A missing member is not an
-// error.
+// UnsetState returns the change that removes the member at a JSON Pointer from its object. A missing one is no error.
 func UnsetState(pointer string) Change { return Change{patch: run.Patch{Path: pointer}} }
 
 // Patched returns the result r with changes of the state, which are applied in that order when the result is stored. A

@@ -177,8 +177,7 @@ func deflate(body []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// inflate returns at most store.MaxItem bytes, which is more than any body. A larger body was not written by this
-// package.
+// inflate returns at most store.MaxItem bytes, which is more than any body. This package writes no larger body.
 func inflate(small []byte) ([]byte, error) {
 	in := bytes.NewReader(small)
 	body, err := io.ReadAll(io.LimitReader(flate.NewReader(in), store.MaxItem+1))

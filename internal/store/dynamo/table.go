@@ -169,8 +169,7 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	}
 	k := ops[0].Item.Key
 	if ops[0].Kind == store.Check {
-		// A transaction of one ConditionCheck would say no more than this read. The read costs a quarter and conflicts with
-		// nobody.
+		// A transaction of one ConditionCheck would say no more than this read. It costs a quarter and conflicts with nobody.
 		it, found, err := t.Get(ctx, k)
 		if err == nil && !store.Holds(ops[0].If, it, found) {
 			err = &store.ConditionError{Failed: []int{0}}

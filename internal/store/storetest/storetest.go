@@ -1,5 +1,4 @@
-// Package storetest is the conformance suite of store.Table. Every adapter runs it. The journal may rely on what it
-// asserts.
+// Package storetest is the conformance suite of store.Table. Every adapter runs it. The journal relies on it.
 package storetest
 
 import (
