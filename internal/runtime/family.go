@@ -67,6 +67,9 @@ func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why st
 // requesters become requesters of what the parent does next (A10).
 func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.ChildUsage) error {
 	l, err := p.Journal.Load(ctx, s.Tenant, s.Parent.Run)
+	if errors.Is(err, store.ErrNoRun) { // it was deleted before this one was written
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
@@ -132,6 +135,9 @@ func (st *Stepper) isOrphaned(ctx context.Context, s *run.AgentState) (bool, err
 		return false, nil
 	}
 	l, err := st.Journal.Load(ctx, s.Tenant, s.Parent.Run)
+	if errors.Is(err, store.ErrNoRun) { // it has ended, and was deleted
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("look at run %s, which asked for run %s: %w", s.Parent.Run, s.Run, err)
 	}

@@ -171,7 +171,7 @@ func requireDeleted(t *testing.T, sim *simulation, deleted map[string]store.Head
 	for _, it := range sim.table.All() {
 		for id := range gone {
 			switch own := strings.HasSuffix(it.PK, "#RUN#"+id); {
-			case own && it.SK != "J#0000000000" && it.Attrs["closed"].Int() != 1,
+			case own && it.Attrs["deleted"].Int() != 1 && it.Attrs["closed"].Int() != 1,
 				strings.HasSuffix(it.PK, "#END#"+id), strings.Contains(it.PK, "#BLOB#") && it.SK == id,
 				(strings.Contains(it.PK, "#APPROVAL#") || strings.HasPrefix(it.PK, "LINK#") || strings.Contains(it.PK, "#GRANT#")) &&
 					strings.Contains(string(it.Body), `"`+id+`"`):

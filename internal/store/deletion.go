@@ -11,9 +11,9 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// A deleted run leaves two items. The record of its deletion has the key of its first entry, so that no run can start
-// under its id again, and an audit can tell a deletion from a removed journal. The slot that closed its inbox stays, so
-// that the inbox accepts nothing.
+// A deleted run leaves two items for good. The record of its deletion has the key of its first entry, so that no run can
+// start under its id again, and an audit can tell a deletion from a removed journal. The slot that closed its inbox
+// stays, so that the inbox accepts nothing. For a day, copies of the record stay at the keys of its entries and inputs.
 
 // Deletion is the record of a deleted run.
 type Deletion struct {
@@ -69,13 +69,21 @@ func noteKeys(tenant, run, digest string) (byBlob, byRun Key) {
 func lockKey(tenant, digest string) Key { return Key{PK: blobPK(tenant, digest) + "#LOCK", SK: "LOCK"} }
 
 // attrUntil of a lock is when it may be taken over, in milliseconds since 1970.
-const attrUntil = "until" // of a lock: it may be taken over then, in ms since 1970
+const attrUntil = "until"
 
 // NoteBlob records that a run uses a blob, before the blob is stored or referred to. A blob is deleted with its last
-// recorded run. ErrConflict says that the blob is being deleted at this moment.
+// recorded run. ErrConflict says that the blob is being deleted at this moment. For a deleted run it is *DeletedError: a
+// tool may outlive its run, and nobody would delete its blobs.
 func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) error {
+	d, deleted, err := j.Deletion(ctx, tenant, run)
+	if deleted {
+		err = &DeletedError{d}
+	}
+	if err != nil {
+		return fmt.Errorf("note blob %s: %w", digest, err)
+	}
 	byBlob, byRun := noteKeys(tenant, run, digest)
-	err := j.table.Write(ctx, Op{Kind: Check, Item: Item{Key: lockKey(tenant, digest)}, If: []Cond{{Op: ItemAbsent}}},
+	err = j.table.Write(ctx, Op{Kind: Check, Item: Item{Key: lockKey(tenant, digest)}, If: []Cond{{Op: ItemAbsent}}},
 		Op{Kind: Put, Item: Item{Key: byBlob}}, Op{Kind: Put, Item: Item{Key: byRun}})
 	if FailedOp(err, 0) {
 		err = fmt.Errorf("it is being deleted with another run: %w", ErrConflict)
@@ -173,28 +181,44 @@ func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Dele
 	return nil
 }
 
-// FinishDeletion deletes the rest under the run's own key, and records that nothing else has to be deleted.
+// fenced is how long copies of the record stay at the keys of a deleted run's entries and inputs: longer than any process
+// can lag behind.
+const fenced = 24 * time.Hour
+
+// FinishDeletion deletes the rest under the run's own key, and records that nothing else has to be deleted. A process
+// that read the run before its end may still try to append an entry or to claim a call. Copies of the record at the keys
+// of its entries and inputs make such writes fail, until the table's time to live deletes them.
 func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion) error {
-	_, err := DeleteRange(ctx, j.table, Range{PK: runPK(tenant, d.Run)}, func(it Item) bool {
-		return it.SK == entrySK(0) || it.Attrs["closed"].Int() == 1
+	plan := d.Plan
+	d.Plan = nil
+	op, err := deletionOp(tenant, d)
+	if err != nil {
+		return err
+	}
+	fence := map[string]Value{attrDeleted: Num(1), "TTL": Num(d.At.Add(fenced).Unix())}
+	_, err = DeleteRange(ctx, j.table, Range{PK: runPK(tenant, d.Run)}, func(it Item) []Op {
+		switch {
+		case it.SK == entrySK(0) || it.Attrs["closed"].Int() == 1:
+			return nil
+		case strings.HasPrefix(it.SK, journalSK), strings.HasPrefix(it.SK, inboxSK):
+			return []Op{{Kind: Put, Item: Item{Key: it.Key, Body: op.Item.Body, Attrs: fence}}}
+		}
+		return deleteOps(it)
 	})
 	if err != nil {
 		return err
 	}
 	var ops []Op
-	if d.Plan != nil && d.Plan.Origin != "" {
-		ops = append(ops, Op{Kind: Delete, Item: Item{Key: Key{PK: runPK(tenant, d.Plan.Origin), SK: branchSK + d.Run}}})
-	}
-	d.Plan = nil
-	op, err := deletionOp(tenant, d)
-	if err != nil {
-		return err
+	if plan != nil && plan.Origin != "" {
+		ops = append(ops, Op{Kind: Delete, Item: Item{Key: Key{PK: runPK(tenant, plan.Origin), SK: branchSK + d.Run}}})
 	}
 	if err := j.table.Write(ctx, append(ops, op)...); err != nil {
 		return fmt.Errorf("delete run %s: %w", d.Run, err)
 	}
 	return nil
 }
+
+func deleteOps(it Item) []Op { return []Op{{Kind: Delete, Item: Item{Key: it.Key}}} }
 
 func deletionOp(tenant string, d Deletion) (Op, error) {
 	body, err := jsonx.MarshalVerbatim(d)
@@ -252,9 +276,12 @@ func (j *Journal) Deletions(
 	})
 }
 
-// DeleteRange deletes the items of a range except those for which keep returns true; a nil keep keeps none. It returns
-// the number of deleted items. It may be repeated.
-func DeleteRange(ctx context.Context, t Table, r Range, keep func(Item) bool) (deleted int64, err error) {
+// DeleteRange deletes the items of a range, or does what instead returns for each. It returns the number of items that
+// had operations. It may be repeated.
+func DeleteRange(ctx context.Context, t Table, r Range, instead func(Item) []Op) (deleted int64, err error) {
+	if instead == nil {
+		instead = deleteOps
+	}
 	r.Limit = 50 // items that one request deletes
 	for {
 		page, err := t.Query(ctx, r)
@@ -265,9 +292,7 @@ func DeleteRange(ctx context.Context, t Table, r Range, keep func(Item) bool) (d
 		}
 		var ops []Op
 		for _, it := range page.Items {
-			if keep == nil || !keep(it) {
-				ops = append(ops, Op{Kind: Delete, Item: Item{Key: it.Key}})
-			}
+			ops = append(ops, instead(it)...)
 		}
 		if len(ops) > 0 {
 			if err := t.Write(ctx, ops...); err != nil {
