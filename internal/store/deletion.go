@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// A deleted run leaves two items for good. The record of its deletion has the key of its first entry, so that no run can
-// start under its id again, and an audit can tell a deletion from a removed journal. The slot that closed its inbox
+// A deleted run leaves two items for good. The record of its deletion has the key of its first entry, so that no run
+// can start under its id again, and an audit can tell a deletion from a removed journal. The slot that closed its inbox
 // stays, so that the inbox accepts nothing. For a day, copies of the record stay at the keys of its entries and inputs.
 
 // Deletion is the record of a deleted run.
@@ -72,8 +72,8 @@ func lockKey(tenant, digest string) Key { return Key{PK: blobPK(tenant, digest) 
 const attrUntil = "until"
 
 // NoteBlob records that a run uses a blob, before the blob is stored or referred to. A blob is deleted with its last
-// recorded run. ErrConflict says that the blob is being deleted at this moment. For a deleted run it is *DeletedError: a
-// tool may outlive its run, and nobody would delete its blobs.
+// recorded run. ErrConflict says that the blob is being deleted at this moment. *DeletedError says that the run is
+// deleted: a tool may outlive its run, and nobody would delete its blobs.
 func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) error {
 	d, deleted, err := j.Deletion(ctx, tenant, run)
 	if deleted {
@@ -181,13 +181,13 @@ func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Dele
 	return nil
 }
 
-// fenced is how long copies of the record stay at the keys of a deleted run's entries and inputs: longer than any process
-// can lag behind.
+// fenced is how long copies of the record stay at the keys of a deleted run's entries and inputs: longer than any
+// process can lag behind.
 const fenced = 24 * time.Hour
 
 // FinishDeletion deletes the rest under the run's own key, and records that nothing else has to be deleted. A process
-// that read the run before its end may still try to append an entry or to claim a call. Copies of the record at the keys
-// of its entries and inputs make such writes fail, until the table's time to live deletes them.
+// that read the run before its end may still try to append an entry or to claim a call. Copies of the record at the
+// keys of its entries and inputs make such writes fail, until the table's time to live deletes them.
 func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion) error {
 	plan := d.Plan
 	d.Plan = nil
