@@ -94,6 +94,7 @@ func TestLiveText(t *testing.T) {
 				"event: agent.llm.delta\n", `"data":{"delta":"hm","content":"hm"}`, "event: agent.llm.delta.text\n", `"data":{"delta":"lo","content":"Hello"}`,
 				"event: agent.llm.delta.tool\n", `"data":{"toolname":"pay","toolUseId":"c1","input":"{\"a\":1}","meta":{"error":null}}`,
 			},
+			"cowork":  {"event: stream-token\n", `"data":{"token":"lo","attempt":0}`}, // and nothing of the rest
 			"journal": nil,
 		} {
 			w := httptest.NewRecorder()
@@ -114,6 +115,7 @@ func TestLiveText(t *testing.T) {
 			text := w.Body.String()
 			require.NotContains(t, text, "LATER")
 			require.NotContains(t, text, "OTHER")
+			require.NotContains(t, text, "event: \n")
 			if wants == nil {
 				require.NotContains(t, text, "Hel")
 				require.NotContains(t, text, `:"hm"`)

@@ -217,6 +217,7 @@ func (d *document) requests(t *testing.T) {
 		{op: "GET /v1/approvals", query: "?status=denied", status: 200},
 		{op: decide, body: `{"action":"edit","args":{"amount":3},"note":"less"}`, status: 200},
 		{op: decide, body: `{"action":"deny","grant":{"uses":1}}`, status: 400, kind: "invalid-request"},
+		{op: decide, body: `{"action":"approve","args":{"amount":1}}`, status: 400, kind: "invalid-request"},
 		{op: decide, body: `{"action":"approve"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
 		{op: decide, body: `{"action":"ask","note":"Which order?"}`, status: 200},
 		{op: decide, body: `{"action":"reply","note":"That one."}`, status: 200},
