@@ -106,26 +106,11 @@ func TestCrashBesideTheHandler(t *testing.T) {
 	})
 }
 
-func TestInvocationsAreApart(t *testing.T) {
-	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
-		table := in.Table(store.NewMemory())
-		write := func(ctx context.Context) { _ = table.Write(ctx, put()) }
-		require.False(t, in.Run(context.Background(), "one", write))
-		require.True(t, in.Run(context.Background(), "two", write), "a point hits once")
-	})
-}
-
 func TestObserverIsNotCounted(t *testing.T) {
 	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
 		require.NoError(t, in.Table(store.NewMemory()).Write(context.Background(), put()))
 		require.Empty(t, in.Calls())
 	})
-}
-
-func TestErrExit(t *testing.T) {
-	var named interface{ ErrorType() string }
-	require.ErrorAs(t, fault.ErrExit, &named)
-	require.Equal(t, "Runtime.ExitError", named.ErrorType())
 }
 
 // TestHooks: the next call that matches meets its hook, and only that call; a hook of the table is before all calls.

@@ -56,38 +56,6 @@ func request(t *testing.T, method, url, body string) *http.Request {
 	return r
 }
 
-func TestJWTRequest(t *testing.T) {
-	j := issuer(t)
-	url, last := serve(t, j, `{"statusCode":202,"headers":{"Content-Type":"text/plain"},"cookies":["a=1","b=2"],"body":"aGk=","isBase64Encoded":true}`, nil)
-	token, err := j.Token(map[string]any{"sub": "ana", "groups": []string{"finance", "ops"}, "n": 7})
-	require.NoError(t, err)
-	r := request(t, http.MethodPost, url+"/v1/runs/a%2Fb?x=1&x=2&y=", `{"a":1}`)
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Cookie", "c=3; d=4")
-	resp, body := do(t, r)
-	require.Equal(t, 202, resp.StatusCode)
-	require.Equal(t, "hi", body)
-	require.Equal(t, []string{"a=1", "b=2"}, resp.Header["Set-Cookie"])
-
-	require.Equal(t, "/v1/runs/a%2Fb", last.RawPath)
-	require.Equal(t, "x=1&x=2&y=", last.RawQueryString)
-	require.Equal(t, map[string]string{"x": "1,2", "y": ""}, last.QueryStringParameters)
-	require.Equal(t, []string{"c=3", "d=4"}, last.Cookies)
-	require.NotContains(t, last.Headers, "cookie")
-	require.Equal(t, `{"a":1}`, last.Body)
-	require.Equal(t, "application/json", last.Headers["content-type"])
-	require.Equal(t, "ana", last.RequestContext.Authorizer.JWT.Claims["sub"])
-	require.Equal(t, "[finance ops]", last.RequestContext.Authorizer.JWT.Claims["groups"])
-	require.Equal(t, "7", last.RequestContext.Authorizer.JWT.Claims["n"])
-
-	r = request(t, http.MethodPost, url+"/", "\x00\xff")
-	r.Header.Set("Authorization", "Bearer "+token)
-	do(t, r)
-	require.True(t, last.IsBase64Encoded)
-	require.Equal(t, "AP8=", last.Body)
-}
-
 func TestJWTRefused(t *testing.T) {
 	j, other := issuer(t), issuer(t)
 	url, last := serve(t, j, `{"statusCode":200}`, nil)
@@ -112,33 +80,4 @@ func TestJWTRefused(t *testing.T) {
 		require.JSONEq(t, `{"message":"Unauthorized"}`, body, name)
 		require.Empty(t, last.RawPath, "%s: the function is not invoked", name)
 	}
-}
-
-func TestFunctionFails(t *testing.T) {
-	j := issuer(t)
-	token, err := j.Token(nil)
-	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		answer string
-		err    error
-		status int
-		body   string
-	}{
-		"an error":       {"", errors.New("secret"), 500, `{"message":"Internal Server Error"}`},
-		"no status":      {`{"a":1}`, nil, 200, `{"a":1}`},
-		"broken encoded": {`{"statusCode":200,"body":"%%","isBase64Encoded":true}`, nil, 500, `{"message":"Internal Server Error"}`},
-	} {
-		url, _ := serve(t, j, c.answer, c.err)
-		r := request(t, http.MethodGet, url, "")
-		r.Header.Set("Authorization", "Bearer "+token)
-		resp, body := do(t, r)
-		require.Equal(t, c.status, resp.StatusCode, name)
-		require.JSONEq(t, c.body, body, name)
-	}
-	url, last := serve(t, j, `{"statusCode":200}`, nil)
-	r := request(t, http.MethodPost, url, strings.Repeat("x", 10<<20+1))
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, _ := do(t, r)
-	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
-	require.Empty(t, last.RawPath)
 }
