@@ -77,6 +77,19 @@ func TestTimeoutEndsWithItsParent(t *testing.T) {
 	}
 }
 
+func TestNestedTimeoutsEndTogether(t *testing.T) {
+	tr := newTrace()
+	tr.run(t, func() {
+		outer, stop := tr.v.WithTimeout(bg, time.Second)
+		defer stop()
+		inner, stop := tr.v.WithTimeout(outer, time.Hour)
+		defer stop()
+		at, _ := inner.Deadline()
+		require.Equal(t, epoch.Add(time.Second), at)
+		tr.add("%v", tr.v.Sleep(inner, time.Minute))
+	}, "1 context deadline exceeded")
+}
+
 func TestCancelledTimeoutLeavesNoTimer(t *testing.T) {
 	tr := newTrace()
 	require.ErrorIs(t, tr.v.Run(func() {

@@ -194,3 +194,26 @@ func TestBlockingOutsideATaskPanics(t *testing.T) {
 	require.Panics(t, func() { _ = v.Sleep(bg, 1) })
 	require.Panics(t, func() { _ = v.NewSignal().Wait(bg, 0) })
 }
+
+func TestLimit(t *testing.T) {
+	turns := 0
+	rounds := func(v *Virtual, n int) func() {
+		return func() {
+			for range n {
+				turns++
+				_ = v.Sleep(bg, time.Second)
+			}
+		}
+	}
+	v := NewVirtual(epoch)
+	v.SetLimit(20)
+	require.NoError(t, v.Run(rounds(v, 9)))
+	require.NoError(t, v.Run(rounds(v, 9)), "each Run has its own")
+	turns = 0
+	require.ErrorIs(t, v.Run(rounds(v, 1000)), ErrRunaway)
+	require.LessOrEqual(t, turns, 20)
+	v.SetIdle(func() bool { v.AdvanceTo(v.Now().Add(time.Second)); return true })
+	require.ErrorIs(t, v.Run(func() { _ = v.NewSignal().Wait(bg, 0) }), ErrRunaway, "a hook that helps for ever")
+	v.SetLimit(0)
+	require.NoError(t, v.Run(rounds(v, 1000)))
+}

@@ -84,6 +84,7 @@ func TestA11PolicyOfStandingBounds(t *testing.T) {
 		"permission.standing.pattern: got true under scope tool":                {Grants: agent.GrantsStanding, Scope: agent.ScopeTool, Bounds: agent.StandingBounds{Pattern: true}},
 		"permission.standing.uses: got -1":                                      {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Uses: -1}},
 		"permission.standing.expires: got 721h0m0s, want 1s to 30d":             {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Expires: agent.StandingLife + time.Hour}},
+		"permission.standing.when: got 11 conditions":                           {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{When: make([]run.Condition, 11)}},
 		"permission.standing.when: got conditions under mode block_and_retry":   {Grants: agent.GrantsStanding, Mode: agent.ModeBlockAndRetry, Bounds: agent.StandingBounds{When: small}},
 	} {
 		if p.Mode == "" {
