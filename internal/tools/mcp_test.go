@@ -260,6 +260,9 @@ func TestWhatCannotBeReached(t *testing.T) {
 			require.NotErrorAs(t, err, new(*tool.LostError), "nothing was sent")
 		})
 	}
+	needs := &agent.Definition{Name: "clerk", MCP: []agent.MCPServer{{Name: "s", Command: []string{"touch"}}}}
+	require.Contains(t, web.Refuses(needs), "agent clerk needs a program")
+	require.Empty(t, tools.MCP{Start: programs()}.Refuses(needs))
 	r := open(t, web, agent.MCPServer{Name: "s", URL: "http://127.0.0.1:1/"})
 	defer r.session.Close()
 	_, err := r.session.Tool(agent.ToolSpec{Name: "other.x", MCP: &agent.MCPTool{Server: "other", Tool: "x"}}).Call(context.Background(), tool.Call{})

@@ -283,6 +283,18 @@ func TestARequestThatIsCalledOffIsNoticed(t *testing.T) {
 	require.Equal(t, []string{"C1 cancelled"}, w.updated)
 }
 
+// An expiry is the run's word: the notice waits for it.
+func TestA15ExpiryUpdates(t *testing.T) {
+	w := told(t, remindEvery(8*time.Hour))
+	w.sweep(8 * time.Hour)
+	w.takeSent()
+	require.Empty(t, w.sweep(24*time.Hour), "no reminder at the very end")
+	require.Equal(t, 24*time.Hour+time.Minute, w.nextDue())
+	w.closeAs(approval.Expired)
+	require.Equal(t, map[string]int64{CountUpdated: 2}, w.sweep(24*time.Hour+time.Minute))
+	require.Equal(t, time.Duration(-1), w.nextDue())
+}
+
 // A question is for the requesters, an answer for who asked.
 func TestThreadTellsWhoIsMeant(t *testing.T) {
 	w := told(t)
