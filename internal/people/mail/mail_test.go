@@ -109,6 +109,10 @@ func TestC2HostileText(t *testing.T) {
 		require.NotContains(t, got.Subject, h)
 		require.Equal(t, 1, strings.Count(got.HTML, "<a "), h)
 	}
+	m := message("") // what is escaped reads as in the text
+	m.Shown.Sections[0].Rows[2].Value = show.Quoted("\u202eevil")
+	require.Contains(t, mail.New(m).Text, `reason: "\u{202E}evil"`)
+	require.Contains(t, seen(mail.New(m).HTML), `reason: "\u{202E}evil"`)
 }
 
 // No remote asset, no form, no script, no action: one link to the page, which nothing tracks.
