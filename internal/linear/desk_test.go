@@ -1,14 +1,10 @@
 package linear
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // initial is the arguments of the model's calls.
@@ -35,7 +30,6 @@ type deskFixture struct {
 	*world
 	*history
 	quorum int
-	api    http.Handler
 	decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	parked runtime.Route
 	lags   bool // the desk's clock is slow, so requests never expire for a decision
@@ -55,13 +49,6 @@ func newDeskFixture(t *testing.T, plain store.Table, seed int64, v variant) *des
 	quorum := 1 + int(seed%3)
 	w := newWorld(t, plain, seed, refundAgent(t, quorum), m, v.table)
 	o := &deskFixture{world: w, history: &history{}, quorum: quorum, decide: w.desk.Decide}
-	o.api = api.Handler(api.Backend{
-		Desk: w.desk, Journal: w.ports.Journal, Table: w.ports.Table, Clock: w.clock, Definitions: w.definition,
-		Canceller: o.canceller(),
-		Caller: func(r *http.Request) (api.Caller, error) {
-			return api.Caller{Tenant: tenant, Principal: person(r.Header.Get("Who"))}, nil
-		},
-	})
 	if seed%4 == 3 {
 		o.slowDownClock()
 	}
@@ -90,10 +77,6 @@ func person(name string) policy.Principal {
 
 func (o *deskFixture) id(i int) string { return run.ApprovalID(o.run, call(i), 1) }
 
-func (o *deskFixture) canceller() *runtime.Canceller {
-	return &runtime.Canceller{Ports: o.ports, Definitions: o.definition}
-}
-
 // shownRequest returns a request as people are shown it.
 func shownRequest(a approval.Approval) request {
 	r := request{status: a.Status, args: string(a.Args)}
@@ -118,41 +101,6 @@ func (o *deskFixture) readRequest(who, i int) (r request, digest string) {
 		return outcome{shows: r}, false
 	})
 	return r, digest
-}
-
-// readByAPI reads a request by the HTTP API.
-func (o *deskFixture) readByAPI(who, i int) {
-	o.do(who, get{i}, func() (any, bool) {
-		var a approval.Approval
-		if status := o.http(http.MethodGet, "/v1/approvals/"+o.id(i), "ana", nil, &a); status != http.StatusOK {
-			return outcome{answer: uncertain}, true
-		}
-		return outcome{shows: shownRequest(a)}, false
-	})
-}
-
-// http sends a request to the API and reads the answer.
-func (o *deskFixture) http(method, path, who string, body, into any) (status int) {
-	var data []byte
-	if body != nil {
-		var err error
-		if data, err = json.Marshal(body); err != nil {
-			panic(err)
-		}
-	}
-	q := httptest.NewRequestWithContext(o.t.Context(), method, path, bytes.NewReader(data))
-	q.Header.Set("Content-Type", "application/json")
-	q.Header.Set("Who", who)
-	w := httptest.NewRecorder()
-	o.api.ServeHTTP(w, q)
-	text, _ := io.ReadAll(w.Body)
-	if w.Code != http.StatusOK {
-		return w.Code
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		o.t.Errorf("%s %s: %v: %s", method, path, err, text)
-	}
-	return w.Code
 }
 
 // submitDecision has a person decide the request that they have read, or the current one.
@@ -204,10 +152,11 @@ func outcomeOf(a approval.Approval, err error) outcome {
 	}
 }
 
-// cancel cancels the run, by the API or directly.
+// cancel cancels the run.
 func (o *deskFixture) cancel(who int) {
 	o.do(who, cancel{}, func() (any, bool) {
-		s, err := o.canceller().Cancel(o.t.Context(), tenant, o.run, "user:boss", "enough")
+		c := &runtime.Canceller{Ports: o.ports, Definitions: o.definition}
+		s, err := c.Cancel(o.t.Context(), tenant, o.run, "user:boss", "enough")
 		if err != nil {
 			return outcome{answer: uncertain}, true
 		}
@@ -250,11 +199,7 @@ func (o *deskFixture) runConcurrently() runtime.Route {
 		people.Go(func() {
 			for range 6 {
 				pause(time.Duration(o.drawN(2)) * time.Millisecond)
-				if who == 5 {
-					o.readRequest(who, o.drawN(requests))
-				} else {
-					o.readByAPI(who, o.drawN(requests))
-				}
+				o.readRequest(who, o.drawN(requests))
 			}
 		})
 	}

@@ -29,8 +29,8 @@ var tables = []struct {
 	few  int // histories that `go test` checks
 	open func(t *testing.T) func() store.Table
 }{
-	{"memory", 20, func(*testing.T) func() store.Table { return func() store.Table { return store.NewMemory() } }},
-	{"bolt", 6, func(t *testing.T) func() store.Table {
+	{"memory", 12, func(*testing.T) func() store.Table { return func() store.Table { return store.NewMemory() } }},
+	{"bolt", 3, func(t *testing.T) func() store.Table {
 		return func() store.Table {
 			b, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})
 			require.NoError(t, err)
@@ -38,7 +38,7 @@ var tables = []struct {
 			return b
 		}
 	}},
-	{"dynamodb", 3, func(t *testing.T) func() store.Table {
+	{"dynamodb", 2, func(t *testing.T) func() store.Table {
 		cfg := standins.DynamoDBConfig(t) // skips, and says why, where DynamoDB Local cannot run
 		return func() store.Table {
 			return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)

@@ -23,7 +23,7 @@ func load(t *testing.T, name string) *scenario.Scenario {
 func TestCorpus(t *testing.T) {
 	presets := map[agent.Preset]bool{}
 	for i, lane := range Lanes() {
-		require.Subset(t, Corpus(), lane.Scenarios, lane.Name)
+		require.Subset(t, append(Corpus(), HandOver), lane.Scenarios, lane.Name)
 		if i > 0 {
 			continue
 		}
@@ -45,26 +45,36 @@ func TestQuickCorpus(t *testing.T) {
 	for _, name := range QuickCorpus() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sweepOnce(t, name, Budget{Faults: 1}, false)
-			sweepOnce(t, name, Budget{Interventions: 1}, false)
+			sweepOnce(t, name, Scope{Budget: Budget{Faults: 1}})
+			sweepOnce(t, name, Scope{Budget: Budget{Interventions: 1}, Interventions: scenario.InterventionKinds()})
 		})
 	}
 }
 
 // TestWarmFunctions sweeps functions that cache the runs that they have read.
-func TestWarmFunctions(t *testing.T) { sweepOnce(t, "approve", Budget{Faults: 1}, true) }
+func TestWarmFunctions(t *testing.T) {
+	sweepOnce(t, "approve", Scope{Budget: Budget{Faults: 1}, Warm: true})
+}
+
+// TestHandOver sweeps a run that is handed over to another execution.
+func TestHandOver(t *testing.T) {
+	lanes := Lanes()
+	sweepOnce(t, HandOver, Scope{Budget: Budget{Faults: 1}})
+	sweepOnce(t, HandOver, Scope{Budget: Budget{Interventions: 1}, Interventions: lanes[len(lanes)-1].Scope.Interventions})
+}
 
 // sweepOnce tries every fault or every intervention at every call.
-func sweepOnce(t *testing.T, name string, budget Budget, warm bool) {
+func sweepOnce(t *testing.T, name string, scope Scope) {
 	t.Helper()
-	count, found := Explore(load(t, name), Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1, Warm: warm})
+	scope.Kinds, scope.Patience = fault.Kinds(), 1
+	count, found := Explore(load(t, name), scope)
 	for _, f := range found {
 		t.Errorf("%v", f)
 	}
 	require.Positive(t, count.Points)
 	require.Greater(t, count.Runs, 4*count.Points)
-	require.False(t, warm && count.Pruned > 0)
-	t.Logf("%+v: %s", budget, count)
+	require.False(t, scope.Warm && count.Pruned > 0)
+	t.Logf("%+v: %s", scope.Budget, count)
 }
 
 // TestListingIsWholeOrNotAtAll: an error while the listing of a server is committed disables none of its tools.
