@@ -134,6 +134,7 @@ $(LINT):
 .PHONY: generate
 generate: deps ## write the generated diagrams and lists again
 	$(GO) test ./pkg/agent/cli -run TestDiagrams -update
+	$(GO) test ./internal/web/api -run TestSchemasHaveWhatTheTypesHave -update
 	node tools/template/names.mjs > internal/repotest/names.new && mv internal/repotest/names.new internal/repotest/names.json
 
 # What `sam build` calls: one bootstrap a function.
