@@ -69,6 +69,7 @@ func (s *AgentState) settleCall(c *Call, r Result, why CallReason, to CallStatus
 	if c.Budget {
 		return s.settleBudget(c)
 	}
+	s.Heard = withPeople(s.Heard, c.Editor()) // the model reads the arguments of an edit with the result
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
@@ -385,9 +384,6 @@ func (s *AgentState) noteRequesters(e Event) {
 	case Decided:
 		if e.Result != nil || e.Action != ActionApprove && e.Note != "" { // the model reads the note of a denial
 			s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
-		}
-		if c, _ := s.Call(e.Call); e.Args != nil && !c.Budget { // the model reads the arguments of an edit
-			s.Heard = withPeople(s.Heard, cmp.Or(e.Editor, e.By))
 		}
 	}
 }
