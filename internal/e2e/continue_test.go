@@ -18,7 +18,7 @@ import (
 // shows that a long run does so before the history is full. The process of functions/step keeps its connections: it
 // opens far fewer than it makes inferences.
 func TestOldRunContinuesInANewExecution(t *testing.T) {
-	const iterations = 40
+	const iterations = 16
 	model := newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		n := strings.Count(string(r.Body), `"toolResult"`)
 		b := standins.ToolUse(fmt.Sprintf("t%d", n), "orders_get", `{"order":"1001"}`)

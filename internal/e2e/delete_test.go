@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,13 +38,10 @@ func TestDeleteDeployed(t *testing.T) {
 		runs = append(runs, s.Run)
 	}
 	endpoint := serve(t, d.services)
-	command := filepath.Join(t.TempDir(), "countersign")
-	built, err := exec.Command("go", "build", "-o", command, "../../cmd/countersign").CombinedOutput()
-	require.NoError(t, err, string(built))
 	remove := func(args ...string) (string, error) {
-		c := exec.Command(command, append([]string{"delete", "--deployed", "--yes", "--as", "user:ana"}, args...)...)
+		c := exec.Command(os.Args[0], append([]string{"delete", "--deployed", "--yes", "--as", "user:ana"}, args...)...)
 		c.Dir = t.TempDir()
-		c.Env = append(os.Environ(), "HOME="+c.Dir, "AWS_REGION="+region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
+		c.Env = append(os.Environ(), asCommand+"=1", "HOME="+c.Dir, "AWS_REGION="+region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
 			"AWS_ENDPOINT_URL="+endpoint, "COUNTERSIGN_TABLE="+d.values["RunsTable"], "COUNTERSIGN_BUCKET="+d.values["BlobsBucket"])
 		out, err := c.CombinedOutput()
 		return string(out), err

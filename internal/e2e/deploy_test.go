@@ -41,12 +41,20 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 
 	"github.com/countersign/countersign"
+	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
+	"github.com/countersign/countersign/pkg/agent/cli"
 )
 
+// asCommand is the variable with which this program is the command line.
+const asCommand = "COUNTERSIGN_E2E_COMMAND"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		cli.Main(agents.Registry()) // it exits
+	}
 	standins.MainWithDynamoDB(m, permits.report)
 }
 

@@ -26,7 +26,8 @@ import (
 func (d *deployment) parkedRefund(key string) run.AgentState {
 	d.t.Helper()
 	ana := d.anaClient()
-	started := retryUntilAnswered(d.t, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refundStart(key)) })
+	started, err := answered(d.t.Context(), d, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refundStart(key)) })
+	require.NoError(d.t, err)
 	return d.waitFor(acme, started.ID, isParked)
 }
 
@@ -40,68 +41,38 @@ func (d *deployment) refundRun(key string) string {
 	return s.Run
 }
 
-// At each write of a run, by whichever function, the process that makes it is ended, before or after the table has the
-// write, in turns: at every second write, or at all where COUNTERSIGN_KILLS is set. The outcome is the same each time.
-func TestKilledAtEveryWrite(t *testing.T) {
-	d := deploy(t, newRefundModel(t))
-	d.relay.setKillPoint(nil)
-	d.refundRun("plain")
-	_, writes := d.relay.counts()
-	step := 1
-	if os.Getenv("COUNTERSIGN_KILLS") == "" {
-		step = 2
-	}
-	met := map[string]int{}
-	for i, f := range []string{"http", "step", "tool", "approve"} {
-		for n := 1; n <= writes[f]; n += step {
-			s := &killPoint{n: n, writes: f, after: (i+n/step)%2 == 0}
-			d.relay.setKillPoint(s)
-			d.refundRun(fmt.Sprintf("write-%s-%d", f, n))
-			if s.struck != "" { // a write that was made once more, since another came between, may not be this time
-				met[f]++
-			}
-		}
-		require.Positive(t, met[f], "%s was never ended: %v of %v", f, met, writes)
-	}
-	t.Logf("writes %v, ended before or after %v", writes, met)
-}
-
-// At each request of the table, reads among them, the process that makes it is ended, before the table has the request
-// and after it has answered. What a read finds depends on nobody, so a few of them, others each time the number of
-// requests changes, stand for all where COUNTERSIGN_KILLS is not set.
+// At each request of the table, the process that makes it is ended, before the table has the request and after it has
+// answered. The outcome is the same each time. Where COUNTERSIGN_KILLS is not set, a few requests stand for all: for each
+// function the first and the last of its writes, one ended before and one after.
 func TestKilledAtEveryRequest(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	d.relay.setKillPoint(nil)
 	d.refundRun("plain")
-	requests, _ := d.relay.counts()
-	step := 1
+	requests, writes := d.relay.counts()
+	var points []killPoint
+	for n := 1; n <= requests; n++ {
+		points = append(points, killPoint{n: n}, killPoint{n: n, after: true})
+	}
 	if os.Getenv("COUNTERSIGN_KILLS") == "" {
-		step = requests/4 + 1
 		t.Log("a few requests; all of them by COUNTERSIGN_KILLS=all, or make kills")
-	}
-	met, kills := map[string]int{}, 0
-	for n := 1 + requests%step; n <= requests; n += step {
-		for _, after := range []bool{false, true} {
-			if step > 1 && after != (n/step%2 == 0) {
-				continue
-			}
-			s := &killPoint{n: n, after: after}
-			d.relay.setKillPoint(s)
-			d.refundRun(fmt.Sprintf("request-%d-%t", n, after))
-			d.relay.setKillPoint(nil)
-			if s.struck != "" { // who looks whether something has come, looks more or less often
-				met[s.struck]++
-				kills++
-			}
-		}
-	}
-	require.Positive(t, kills)
-	if step == 1 {
+		points = nil
 		for _, f := range []string{"http", "step", "tool", "approve"} {
-			require.Positive(t, met[f], "%s was never ended: %v", f, met)
+			points = append(points, killPoint{n: 1, writes: f, after: true}, killPoint{n: writes[f], writes: f})
 		}
 	}
-	t.Logf("%d requests, ended before and after, %d times: %v", requests, kills, met)
+	met := map[string]int{}
+	for _, p := range points {
+		d.relay.setKillPoint(&p)
+		d.refundRun(fmt.Sprintf("request-%s-%d-%t", p.writes, p.n, p.after))
+		d.relay.setKillPoint(nil)
+		if p.struck != "" { // who looks whether something has come, looks more or less often
+			met[p.struck]++
+		}
+	}
+	for _, f := range []string{"http", "step", "tool", "approve"} {
+		require.Positive(t, met[f], "%s was never ended: %v of %v", f, met, writes)
+	}
+	t.Logf("%d requests, %v writes; ended %v", requests, writes, met)
 }
 
 // Every event of the state machine comes to its function twice, one after the other or both at once, as when a retry

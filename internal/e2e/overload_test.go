@@ -179,13 +179,13 @@ func isBusy(err error) bool {
 		refused.Status == http.StatusTooManyRequests)
 }
 
-// answered repeats a request while the deployment is busy.
+// answered repeats a request while the deployment is busy, as clients do after 5xx.
 func answered[T any](ctx context.Context, d *deployment, f func() (T, error)) (out T, err error) {
 	for {
 		if out, err = f(); !isBusy(err) {
 			return out, err
 		}
-		if stopped := d.clock.Sleep(ctx, 100*time.Millisecond); stopped != nil {
+		if stopped := d.clock.Sleep(ctx, 50*time.Millisecond); stopped != nil {
 			return out, errors.Join(err, stopped)
 		}
 	}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -73,20 +72,6 @@ func (d *deployment) start(r runtime.Start, message string) run.AgentState {
 	return s
 }
 
-// retryUntilAnswered repeats a request until it is answered, as clients do after 5xx.
-func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
-	t.Helper()
-	var out T
-	var err error
-	require.Eventually(t, func() bool {
-		out, err = f()
-		var refused *api.Problem
-		return err == nil || errors.As(err, &refused) && refused.Status < 500
-	}, 2*time.Minute, 10*time.Millisecond)
-	require.NoError(t, err)
-	return out
-}
-
 // waitFor reads a run from the table until ok is true.
 func (d *deployment) waitFor(tenant, runID string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
@@ -111,9 +96,10 @@ func refundStart(key string) api.Start {
 // approve approves what a parked run waits for.
 func (d *deployment) approve(c *api.Client, s run.AgentState) {
 	d.t.Helper()
-	retryUntilAnswered(d.t, func() (approval.Approval, error) {
+	_, err := answered(d.t.Context(), d, func() (approval.Approval, error) {
 		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
 	})
+	require.NoError(d.t, err)
 }
 
 // requireWholeRefund checks the final state that every refund run must have.

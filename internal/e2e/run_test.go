@@ -4,18 +4,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -45,7 +41,11 @@ func TestRunByTheAPI(t *testing.T) {
 	_, err = d.client("other", "eve", "operators").Decide(t.Context(), page.Items[0].ID, api.Verdict{Action: approval.Approve})
 	requireProblem(t, err, 404, api.ApprovalNotFound)
 
-	d.approve(ana, s)
+	d.follow(ana, started.ID, func(e api.Event) { // through a gateway that cannot stream: each answer ends
+		if e.Type == "parked" {
+			d.approve(ana, s)
+		}
+	})
 	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
 	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
@@ -92,20 +92,6 @@ func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {
 	require.Contains(t, p.Type, string(kind))
 }
 
-// A stream through a gateway that cannot stream: each answer ends, and the client goes on behind the last event it has.
-// It sees every event once, in order.
-func TestFollowThroughTheGateway(t *testing.T) {
-	d := deploy(t, newRefundModel(t))
-	ana := d.anaClient()
-	started, err := ana.Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	d.follow(ana, started.ID, func(e api.Event) {
-		if e.Type == "parked" {
-			d.approve(ana, d.waitFor(acme, started.ID, isParked))
-		}
-	})
-}
-
 // follow follows a run to its end, from answer to answer, and requires that the client sees each event of the run once
 // and in order.
 func (d *deployment) follow(c *api.Client, id string, see func(api.Event)) {
@@ -131,69 +117,27 @@ func (d *deployment) follow(c *api.Client, id string, see func(api.Event)) {
 
 // An event starts a run by the template's rule; delivered again, it starts nothing new.
 func TestRunByAnEvent(t *testing.T) {
-	for name, detail := range map[string]string{
-		"by a message": `{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`,
-		"by data":      `{"agent":"refunds","order":"1002","complaint":"A wheel is broken."}`,
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries = 3 })
+	ana := d.client(eventTenant, "ana", "operators")
+	for _, detail := range []string{
+		`{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`,
+		`{"agent":"refunds","order":"1002","complaint":"A wheel is broken."}`, // by data
 	} {
-		t.Run(name, func(t *testing.T) {
-			d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries = 3 })
-			run := agent.RunID(eventTenant, "refunds", d.putEvent("Countersign Run Requested", detail))
-			require.Empty(t, d.bus.Undelivered())
-			s := d.waitFor(eventTenant, run, isParked)
-			ana := d.client(eventTenant, "ana", "operators")
-			d.approve(ana, s)
-			d.requireWholeRefund(d.waitFor(eventTenant, run, isDone))
-			page, err := ana.Runs(t.Context(), api.RunQuery{})
-			require.NoError(t, err)
-			require.Len(t, page.Items, 1)
-			d.waitAtRest()
-		})
+		run := agent.RunID(eventTenant, "refunds", d.putEvent("Countersign Run Requested", detail))
+		d.approve(ana, d.waitFor(eventTenant, run, isParked))
+		d.requireWholeRefund(d.waitFor(eventTenant, run, isDone))
 	}
+	require.Empty(t, d.bus.Undelivered())
+	page, err := ana.Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	require.Len(t, page.Items, 2)
+	d.waitAtRest()
 }
 
 // waitAtRest waits until no execution runs.
 func (d *deployment) waitAtRest() {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool { return len(d.engine.List(d.t.Context(), "RUNNING")) == 0 }, 2*time.Minute, 10*time.Millisecond)
-}
-
-// An operator's own start-execution is the fourth door.
-func TestRunByStartExecution(t *testing.T) {
-	d := deploy(t, newRefundModel(t))
-	_, err := d.sfn.StartExecution(t.Context(), &sdksfn.StartExecutionInput{
-		StateMachineArn: aws.String(machine), Name: aws.String("by-hand"), Input: aws.String(`{"agent":"refunds","message":"Order 1002, please.","tenant":"acme"}`),
-	})
-	require.NoError(t, err)
-	run := agent.RunID(acme, "refunds", "by-hand")
-	d.approve(d.anaClient(), d.waitFor(acme, run, isParked))
-	d.requireWholeRefund(d.waitFor(acme, run, isDone))
-}
-
-// A function that dies while the model is asked is invoked again by the state machine; the reply that nobody stored
-// counts for nothing.
-func TestFunctionDiesDuringAnInference(t *testing.T) {
-	asked, died := make(chan struct{}), make(chan struct{})
-	var requests atomic.Int32
-	model := newModel(t, func(standins.BedrockRequest) standins.Turn {
-		if requests.Add(1) == 1 {
-			close(asked)
-			<-died
-		}
-		return standins.Reply{Blocks: []standins.Block{standins.Text("Done.")}, StopReason: "end_turn"}
-	})
-	d := deploy(t, model)
-	started, err := d.anaClient().Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	<-asked
-	require.NoError(t, d.functions["step"].Kill())
-	close(died)
-	s := d.waitFor(acme, started.ID, isDone)
-	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
-	require.EqualValues(t, 1, s.Inferences)
-	require.GreaterOrEqual(t, requests.Load(), int32(2))
-	for _, m := range s.Messages.All() {
-		require.EqualValues(t, 1, m.Seen(s.Inferences))
-	}
 }
 
 // sample returns a function's sample event.

@@ -60,38 +60,10 @@ func local(d *deployment) {
 }
 
 // Every sample event is what its function takes: each is given to the real bootstrap, in the order in which a run meets
-// them, and all of them are tried.
-func TestSampleEvents(t *testing.T) { requireSamples(t, deploy(t, samplesModel(t), byHand)) }
-
-// The same by `sam local invoke`: each bootstrap has the environment that SAM CLI makes of the template, of
-// LocalEndpoint and of env.local.json, which overrides variables that the template declares and no others.
+// them, and all of them are tried, by `sam local invoke`: each bootstrap has the environment that SAM CLI makes of the
+// template, of LocalEndpoint and of env.local.json, which overrides variables that the template declares and no others.
 func TestSamLocalInvoke(t *testing.T) {
-	requireSamples(t, deploy(t, samplesModel(t), local, func(d *deployment) { d.isLocal = true }))
-}
-
-// samEnvironment is the environment of a function that SAM CLI invokes.
-func (d *deployment) samEnvironment(function, endpoint string) []string {
-	d.t.Helper()
-	raw, err := os.ReadFile("../../env.local.json")
-	require.NoError(d.t, err)
-	var overrides struct{ Parameters map[string]string }
-	require.NoError(d.t, json.Unmarshal(raw, &overrides))
-	declared, err := d.project.Environment(resource(function)+"Function", d.project.SAM(repotest.Values{"LocalEndpoint": endpoint}))
-	require.NoError(d.t, err)
-	out := []string{"AWS_SAM_LOCAL=true", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + d.ledger}
-	for name, value := range declared {
-		if other, ok := overrides.Parameters[name]; ok {
-			value = other
-		}
-		require.NotContains(d.t, value, "{{resolve:", name)
-		require.False(d.t, strings.HasPrefix(value, "$"), "%s: SAM CLI cannot resolve it: %s", name, value)
-		out = append(out, name+"="+value)
-	}
-	return out
-}
-
-func requireSamples(t *testing.T, d *deployment) {
-	t.Helper()
+	d := deploy(t, samplesModel(t), local, func(d *deployment) { d.isLocal = true })
 	tried := map[string]bool{}
 	give := func(function, name string) []byte {
 		t.Helper()
@@ -168,6 +140,27 @@ func requireSamples(t *testing.T, d *deployment) {
 		name := filepath.ToSlash(path[len("../../functions/"):])
 		require.True(t, tried[name], "%s is tried by nothing", name)
 	}
+}
+
+// samEnvironment is the environment of a function that SAM CLI invokes.
+func (d *deployment) samEnvironment(function, endpoint string) []string {
+	d.t.Helper()
+	raw, err := os.ReadFile("../../env.local.json")
+	require.NoError(d.t, err)
+	var overrides struct{ Parameters map[string]string }
+	require.NoError(d.t, json.Unmarshal(raw, &overrides))
+	declared, err := d.project.Environment(resource(function)+"Function", d.project.SAM(repotest.Values{"LocalEndpoint": endpoint}))
+	require.NoError(d.t, err)
+	out := []string{"AWS_SAM_LOCAL=true", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + d.ledger}
+	for name, value := range declared {
+		if other, ok := overrides.Parameters[name]; ok {
+			value = other
+		}
+		require.NotContains(d.t, value, "{{resolve:", name)
+		require.False(d.t, strings.HasPrefix(value, "$"), "%s: SAM CLI cannot resolve it: %s", name, value)
+		out = append(out, name+"="+value)
+	}
+	return out
 }
 
 // TestServeLocally is `make local`: what functions need of AWS, at one address, until Ctrl-C.

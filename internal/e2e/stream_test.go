@@ -17,7 +17,6 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
@@ -107,36 +106,6 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 	before := d.functions["http"].Invocations()
 	require.Error(t, other.Follow(t.Context(), s.Run, "", func(api.Event) error { return nil }))
 	require.Equal(t, before, d.functions["http"].Invocations())
-}
-
-// A chat of the function URL starts a run, shows live text and the request for approval, and goes on when its client has
-// approved the call.
-func TestChatByTheFunctionURL(t *testing.T) {
-	d := deploy(t, newRefundModel(t), streaming)
-	client := &http.Client{Transport: signing{d, &atomic.Int32{}}}
-	url := d.streamURL("OperatorsRole", "ana") + "/v1/chat/refunds"
-	chat := func(messages string) string {
-		body := `{"id": "talk", "messages": [` + messages + `], "trigger": "submit-message"}`
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/json")
-		answer, err := client.Do(r)
-		require.NoError(t, err)
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.Equal(t, 200, answer.StatusCode, "%s", text)
-		require.True(t, strings.HasSuffix(string(text), "data: [DONE]\n\n"), "%s", text)
-		return string(text)
-	}
-	asked := chat(`{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "A wheel of order 1002 is broken."}]}`)
-	pending, err := d.anaClient().FindApprovals(t.Context(), approval.Query{})
-	require.NoError(t, err)
-	one := pending.Items[0]
-	require.Contains(t, asked, `"tool-approval-request","approvalId":"`+one.ID+`"`)
-	done := chat(`{"id": "` + one.Run + `", "role": "assistant", "metadata": {"next": 5}, "parts": [{"type": "dynamic-tool", "toolCallId": "` + one.Calls[0] + `",
-		"state": "approval-responded", "approval": {"id": "` + one.ID + `", "approved": true, "descriptor": {"digest": "` + one.Digest + `"}}}]}`)
-	require.Contains(t, done, "Refunded.")
 }
 
 // What a model writes in functions/step reaches a client of functions/http before the reply is complete.
