@@ -88,10 +88,10 @@ func (d *deployment) startBooking(tenant string) run.AgentState {
 	return d.start(runtime.Start{Tenant: tenant, Agent: &def, Key: "k", Subject: "order 1002"}, "Order 1002.")
 }
 
-// sendAnswer sends a service's answer over the bus.
-func (d *deployment) sendAnswer(run, call, rest string) {
+// sendAnswer sends a service's answer to call t1 over the bus.
+func (d *deployment) sendAnswer(run, rest string) {
 	d.t.Helper()
-	d.putEvent("Countersign Call Answered", fmt.Sprintf(`{"run":%q,"call":%q,%s}`, run, call, rest))
+	d.putEvent("Countersign Call Answered", fmt.Sprintf(`{"run":%q,"call":"t1",%s}`, run, rest))
 }
 
 // putEvent puts an event on the bus, as what the template's rules listen for, and returns its id.
@@ -138,11 +138,11 @@ func TestServiceAnswersByEvent(t *testing.T) {
 	ours := d.startBooking(acme) // by the rule, an answer is one of the tenant default
 	d.waitFor(acme, ours.Run, isParked)
 	d.killAll()
-	d.sendAnswer(ours.Run, "t1", `"result":1`)
-	d.sendAnswer(s.Run, "t1", `"result":1,"error":"x"`)
-	d.sendAnswer(s.Run, "t1", `"result":{"at":10.50}`)
+	d.sendAnswer(ours.Run, `"result":1`)
+	d.sendAnswer(s.Run, `"result":1,"error":"x"`)
+	d.sendAnswer(s.Run, `"result":{"at":10.50}`)
 	d.requireBooked(c, d.waitFor(eventTenant, s.Run, isDone), `{"at":10.50}`)
-	d.sendAnswer(s.Run, "t1", `"error":"too late"`)
+	d.sendAnswer(s.Run, `"error":"too late"`)
 	require.Len(t, d.bus.Undelivered(), 2, "a late answer is taken and changes nothing; those that are no answers are refused")
 	d.waitFor(acme, ours.Run, isParked)
 }

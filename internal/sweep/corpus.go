@@ -49,7 +49,7 @@ func SmallCorpus() []string {
 		"service-asked", "tirea-suspend-replay"}
 }
 
-// HandOver is the scenario in which another execution takes over. An expiry is no act in it, since it would let days pass
+// HandOver is the scenario in which another execution takes over. An expiry is no act in it: it would let days pass
 // within one invocation around a hand-over, which only a sweep repairs.
 const HandOver = "outlives-its-execution"
 

@@ -33,10 +33,6 @@ func encodeAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
 	return out
 }
 
-func activityEvent(kind string, content any) stream.Event {
-	return stream.Event{Type: stream.ActivitySnapshot, Data: stream.ActivitySnapshotData{Kind: kind, Content: content}}
-}
-
 // Text that was shown is taken back where it is not the answer, and only there.
 func TestCoworkClears(t *testing.T) {
 	correction := func(l run.Lifecycle) *run.Correction { return &run.Correction{Lifecycle: l, Text: "no"} }
