@@ -82,7 +82,7 @@ func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, re
 	return len(counted) >= want
 }
 
-// ApproversNeeded is how many different people approve a call. Arguments that somebody has edited take a second person
+// ApproversNeeded returns how many different people must approve a call. Edited arguments need a second person
 // under four eyes, also when people are asked about them again.
 func (d Decision) ApproversNeeded(edited bool) int {
 	if edited {

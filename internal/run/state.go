@@ -20,7 +20,7 @@ type AgentState struct {
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
-	// people whose messages the run, its origin or the delegating run has received. Never written in place
+	// authors of what the run, its origin, the delegating run or a delegated one has read. Never written in place
 	Heard      []string
 	Again      []string        // people who started the run again under its key. Never written in place
 	By         []string        // the people for whom the run acts: see RunStarted. Never written in place
@@ -358,7 +358,7 @@ func (s *AgentState) Skipped(c Call) bool {
 }
 
 // Requesters returns the people for whom the run acts: who started it, its subject if that is a person, who started it
-// again under its key, and all whose messages, answers and results it has received.
+// again under its key, and the authors of all messages, answers, results and edits that the model has read.
 func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
 
 // RequestersOnce returns the requesters of a call that asked when Heard had this length.
