@@ -178,8 +178,8 @@ func (m ModelSpec) Chain() []ModelSpec {
 	return chain
 }
 
-// Answering returns the model at a place of the chain, or the first model if there is no such place.
-func (m ModelSpec) Answering(place int) ModelSpec {
+// ChainModel returns the model at a place of the chain, or the first model if there is no such place.
+func (m ModelSpec) ChainModel(place int) ModelSpec {
 	if chain := m.Chain(); place > 0 && place < len(chain) {
 		return chain[place]
 	}
@@ -355,10 +355,10 @@ func (d *Definition) find(matches func(ToolSpec) bool) (ToolSpec, bool) {
 // MaxChildren limits how many delegated runs one run may start in total.
 const MaxChildren = 64
 
-// Throughout returns the agent with the provider, id, base URL, file, key and options of m for its model, and for every
-// agent below it. Key and options are replaced too, because they were written for another server. Prices and other
-// settings of the model stay.
-func (d Definition) Throughout(m ModelSpec) Definition {
+// WithModelForAll returns the agent with the provider, id, base URL, file, key and options of m for its model, and for
+// every agent below it. Key and options are replaced too, because they were written for another server. Prices and
+// other settings of the model stay.
+func (d Definition) WithModelForAll(m ModelSpec) Definition {
 	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File = m.Provider, m.ID, m.BaseURL, m.File
 	d.Model.Key, d.Model.Options, d.Model.Fallbacks = m.Key, m.Options, nil
 	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
@@ -366,9 +366,9 @@ func (d Definition) Throughout(m ModelSpec) Definition {
 	return d
 }
 
-// Within returns the agent with its tools confined to a folder, an absolute path, in which its programs start as well.
-// The same applies to every agent below it.
-func (d Definition) Within(folder string) Definition {
+// ConfinedTo returns the agent with its tools confined to a folder, an absolute path, in which its programs start as
+// well. The same applies to every agent below it.
+func (d Definition) ConfinedTo(folder string) Definition {
 	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
 	for i := range d.Tools {
 		d.Tools[i].Root = folder

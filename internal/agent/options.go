@@ -218,8 +218,8 @@ func (c *checker) prefilter(at string, p Prefilter) {
 	c.that(!p.Embeddings.Model() || p.Embeddings.ID != "", at+".id", "got nothing, want the model's id")
 }
 
-// Reminds reports whether the model is reminded of failed calls in addition to their results.
-func (d *Definition) Reminds() bool {
+// RemindsOfFailures reports whether the model is reminded of failed calls in addition to their results.
+func (d *Definition) RemindsOfFailures() bool {
 	return d.Text == TextRequireTool || d.Model.Dialect == DialectXML
 }
 

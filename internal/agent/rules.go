@@ -188,15 +188,16 @@ func (c *checker) principals(at string, ps []string) {
 	}
 }
 
-// Advises reports whether the definition may flag tools: its policy is advisory and names a tool that gets approvals.
-func (d *Definition) Advises() bool {
+// FlagsTools reports whether the definition may flag tools: its policy is advisory and names a tool that gets
+// approvals.
+func (d *Definition) FlagsTools() bool {
 	return d.Permission.Mode == ModeAdvisory && d.Permission.ApprovalTool != ""
 }
 
-// Unheard returns the calls of the approval tool whose answers the model has not seen yet, in order. These answers
-// count from the model's next inference on.
-func (d *Definition) Unheard(s *run.AgentState) []run.Call {
-	if !d.Advises() {
+// UnseenApprovals returns the calls of the approval tool whose answers the model has not seen yet, in order. These
+// answers count from the model's next inference on.
+func (d *Definition) UnseenApprovals(s *run.AgentState) []run.Call {
+	if !d.FlagsTools() {
 		return nil
 	}
 	var calls []run.Call
@@ -326,14 +327,14 @@ const StandingLife = 30 * 24 * time.Hour
 // Standing reports whether grants outlive the run.
 func (p Permission) Standing() bool { return p.Grants == GrantsStanding && p.Mode != ModeAdvisory }
 
-// OfArguments reports whether a standing grant covers the tool with exactly the granted arguments (scope call).
-// Otherwise a standing grant covers the tool with any arguments.
-func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != ScopeTool }
+// GrantsExactArguments reports whether a standing grant covers the tool with exactly the granted arguments (scope
+// call). Otherwise a standing grant covers the tool with any arguments.
+func (p Permission) GrantsExactArguments() bool { return p.Standing() && p.Scope != ScopeTool }
 
 // GrantBounds limits a standing grant: for which arguments, how often, and how long. The zero value means StandingLife
 // alone.
 type GrantBounds struct {
-	// conditions that the arguments have to match; empty = see Permission.OfArguments
+	// conditions that the arguments have to match; empty = see Permission.GrantsExactArguments
 	When    []run.Condition `json:"when,omitempty"`
 	Uses    int             `json:"uses,omitempty"`    // number of claims that the grant covers; 0 = no limit
 	Seconds int64           `json:"seconds,omitempty"` // lifetime from the moment of the grant; 0 = no limit

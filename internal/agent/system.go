@@ -335,8 +335,8 @@ type PromptText struct {
 	Turn   string // inserted before the text of the newest user turn; "" = nothing
 }
 
-// SaySection returns the rendered text of a section; "" = the request has no such section.
-func (d *Definition) SaySection(s Section, dot map[string]any) (string, error) {
+// RenderSection returns the rendered text of a section; "" = the request has no such section.
+func (d *Definition) RenderSection(s Section, dot map[string]any) (string, error) {
 	text := s.Text
 	if s.Loop && !d.loops() {
 		text = ""
@@ -434,8 +434,8 @@ func (d *Definition) Dialects() []Dialect {
 	return all
 }
 
-// Sectioned reports whether the agent may have sections besides its instructions.
-func (d *Definition) Sectioned() bool {
+// HasSections reports whether the agent may have sections besides its instructions.
+func (d *Definition) HasSections() bool {
 	p := d.Prompt
 	return len(p.Sections) > 0 || p.Planning != "" || p.RAG != "" || d.loops()
 }

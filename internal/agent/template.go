@@ -193,36 +193,38 @@ func (h *HTTPTool) HasBody() bool {
 	return h.Body == nil && (h.Method == "POST" || h.Method == "PUT" || h.Method == "PATCH")
 }
 
-// UndoPlace is a placeholder in an undo's arguments: an object with the one key result or args.
-type UndoPlace struct {
+// UndoPlaceholder is a placeholder in an undo's arguments: an object with the one key result or args.
+type UndoPlaceholder struct {
 	From    string // result or args
 	Pointer string
 }
 
 // parseUndoPlace parses {"result": "/pointer"} and {"args": "/pointer"}. It returns false for any other value.
-func parseUndoPlace(raw json.RawMessage) (UndoPlace, bool) {
+func parseUndoPlace(raw json.RawMessage) (UndoPlaceholder, bool) {
 	if jsonx.JSONKind(raw) != '{' {
-		return UndoPlace{}, false
+		return UndoPlaceholder{}, false
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || len(members) != 1 {
-		return UndoPlace{}, false
+		return UndoPlaceholder{}, false
 	}
 	for _, from := range []string{"result", "args"} {
 		if pointer, ok := jsonx.JSONString(members[from]); ok {
-			return UndoPlace{from, pointer}, true
+			return UndoPlaceholder{from, pointer}, true
 		}
 	}
-	return UndoPlace{}, false
+	return UndoPlaceholder{}, false
 }
 
-// FilledUndo returns the template of an undo's arguments with its placeholders replaced by what find returns. The order
-// of keys and the spelling of values stay the same.
-func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage, error)) (json.RawMessage, error) {
+// FillUndoArgs returns the template of an undo's arguments with its placeholders replaced by what find returns. The
+// order of keys and the spelling of values stay the same.
+func FillUndoArgs(
+	template json.RawMessage, find func(UndoPlaceholder) (json.RawMessage, error),
+) (json.RawMessage, error) {
 	if p, ok := parseUndoPlace(template); ok {
 		return find(p)
 	}
-	fill := func(v json.RawMessage) (json.RawMessage, error) { return FilledUndo(v, find) }
+	fill := func(v json.RawMessage) (json.RawMessage, error) { return FillUndoArgs(v, find) }
 	switch jsonx.JSONKind(template) {
 	case '{':
 		return editMembers(template, func(_ string, v json.RawMessage) (json.RawMessage, error) { return fill(v) })
@@ -253,7 +255,7 @@ func checkUndoArgs(template json.RawMessage, hasResult bool) error {
 	if _, single := parseUndoPlace(compact); single {
 		return errors.New("got one place for all arguments, want a mapping of arguments")
 	}
-	_, err = FilledUndo(compact, func(p UndoPlace) (json.RawMessage, error) {
+	_, err = FillUndoArgs(compact, func(p UndoPlaceholder) (json.RawMessage, error) {
 		if _, err := jsonx.ParsePointer(p.Pointer); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.From, err)
 		}

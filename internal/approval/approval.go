@@ -226,7 +226,7 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 		return a
 	case run.ForInput:
 		a.Kind = KindInput
-		if t, ok := policy.Asked(c); ok {
+		if t, ok := policy.TicketOf(c); ok {
 			a.Ticket = &t
 		}
 		return a
@@ -238,7 +238,7 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
-	if granting := policy.Granting(def); granting.Scope == agent.ScopeTool || granting.OfArguments() {
+	if granting := policy.GrantPolicy(def); granting.Scope == agent.ScopeTool || granting.GrantsExactArguments() {
 		a.Grants, a.Permissions = grantDuration(granting), []Permission{callPermission(def, s, c)}
 	}
 	return a

@@ -14,7 +14,7 @@ import (
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
 // line send their decisions through authorizeDecision. What they offer a person, and who is told of a request, follow
 // from CanDecide, CanApprove and Awaits. Of decisions that are kept for a call that has not asked yet, the same is
-// asked of the call's policy (policy.Early); the claim asks the policy again (A22).
+// asked of the call's policy (policy.SettleEarlyDecisions); the claim asks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
 // escalation they include the escalation's people. Of KindTools, see Permissions.
@@ -30,7 +30,7 @@ func (a Approval) escalated(
 	if a.EscalatesAt.IsZero() || now.Before(a.EscalatesAt) {
 		return approvers, above
 	}
-	return slices.Concat(approvers, to), policy.Widened(above, aboveTo)
+	return slices.Concat(approvers, to), policy.WidenSets(above, aboveTo)
 }
 
 // IsOpen reports whether the request can still be decided at that time.

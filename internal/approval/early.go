@@ -55,7 +55,7 @@ func (d *Desk) PrepareDecision(
 // one that waited under it. For a blocked call it returns the tool as well; for the call's request it does not, because
 // all of its tools are meant.
 func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
-	if c, ok := policy.Waiting(s, target); ok {
+	if c, ok := policy.FindSuspended(s, target); ok {
 		return c.Wait.Approval, "", true
 	}
 	if c, ok := s.Call(target); ok && policy.RequestOf(s, c) != "" {
@@ -68,7 +68,7 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 		if id := policy.RequestOf(s, c); id != "" && id == target {
 			return id, "", true
 		}
-		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || policy.WaitedUnder(c, target)) {
+		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || policy.NamesSuspension(c, target)) {
 			return id, "", true
 		}
 	}

@@ -137,7 +137,7 @@ func (r *fixture) loadDefinition(ctx context.Context, tenant, digest string) (*a
 	if r.deployed == nil {
 		return r.def, nil
 	}
-	return runtime.Tightened(pinned, func(name string) (*agent.Definition, bool) { return r.deployed, name == r.deployed.Name })(ctx, tenant, digest)
+	return runtime.WithCurrentPolicy(pinned, func(name string) (*agent.Definition, bool) { return r.deployed, name == r.deployed.Name })(ctx, tenant, digest)
 }
 
 func (r *fixture) invocation(woken int64) runtime.Invocation {

@@ -80,7 +80,7 @@ func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionR
 	a := Approval{
 		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"),
 		Effect: run.EffectRead, Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{},
-		Grants: grantDuration(policy.Granting(def)), RuleNote: r.Reason,
+		Grants: grantDuration(policy.GrantPolicy(def)), RuleNote: r.Reason,
 	}
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
@@ -113,12 +113,12 @@ func sortedSet(of []string) []string { return slices.Compact(slices.Sorted(slice
 // addStandingCover adds what a standing grant would cover of a call, the policy's bounds on it, and the base of pattern
 // digests if the policy allows patterns.
 func (p *Permission) addStandingCover(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision) {
-	granting := policy.Granting(def)
+	granting := policy.GrantPolicy(def)
 	if !granting.Standing() {
 		return
 	}
 	covers := Cover{Digest: policy.StandingOf(def, s, c), Approvers: dec.Approvers, Above: dec.Above}
-	if granting.OfArguments() {
+	if granting.GrantsExactArguments() {
 		covers.Call = c.ID
 	}
 	if covers.Call != "" && granting.Patterns() {

@@ -181,7 +181,7 @@ func (m *BeforeTool) Block(reason string) { m.gate.Block = cmp.Or(m.gate.Block, 
 // phase runs again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of
 // its own. A ticket that nobody could be asked, or whose answer nothing could be checked against, fails the phase.
 func (m *BeforeTool) Suspend(t run.Ticket) {
-	t, err := policy.Checked(t)
+	t, err := policy.NormalizeTicket(t)
 	if err == nil && m.fit != nil {
 		err = m.fit(t)
 	}

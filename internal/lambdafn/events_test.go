@@ -107,7 +107,7 @@ func deploy(t *testing.T, model string, change ...func(*agent.Definition)) *stac
 // deployment is what stands behind functions/http and functions/sweep, over ports of their own.
 func (s *stack) deployment(p runtime.Ports) *lambdafn.Deployment {
 	d := &lambdafn.Deployment{
-		Ports: p, Definitions: runtime.Tightened(
+		Ports: p, Definitions: runtime.WithCurrentPolicy(
 			runtime.PinnedDefinitions(p.Blobs), s.machine.Agents,
 		), Agents: s.machine.Agents,
 		Ring: func() (*secrets.Ring, error) { return ring, nil }, Log: s.log(),
@@ -404,8 +404,8 @@ func TestAnswersInTime(t *testing.T) {
 	})
 }
 
-// An event's run whose tenant has as many running runs as it may have waits in its execution, for a day here, and begins
-// when there is room.
+// An event's run whose tenant has as many running runs as it may have waits in its execution, for a day here, and
+// begins when there is room.
 func TestEventsWaitForRoom(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		s.machine.Starter.MaxRunning = 1

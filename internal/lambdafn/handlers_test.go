@@ -271,8 +271,8 @@ func TestClassify(t *testing.T) {
 	require.NoError(t, withErrorName(nil))
 }
 
-// An agent that needs a program on the machine, or whose file is wrong, is left out, told once, and whoever starts it is told why; the
-// others work. What the registry says of one that is left out holds for its open runs all the same.
+// An agent that needs a program on the machine, or whose file is wrong, is left out, told once, and whoever starts it
+// is told why; the others work. What the registry says of one that is left out holds for its open runs all the same.
 func TestAgentsThatNeedPrograms(t *testing.T) {
 	all, files := registry.Must(registry.New()), fstest.MapFS{}
 	for name, more := range map[string]string{
@@ -305,7 +305,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 		require.ErrorAs(t, err, new(*Error))
 	}
 
-	pinned := readableDefinitions(runtime.Tightened(func(_ context.Context, _, name string) (*agent.Definition, error) {
+	pinned := readableDefinitions(runtime.WithCurrentPolicy(func(_ context.Context, _, name string) (*agent.Definition, error) {
 		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name]}, nil
 	}, all.Agent), all)
 	def := must(pinned(t.Context(), "default", "files"))

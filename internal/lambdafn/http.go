@@ -205,7 +205,7 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{
 		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: client, Act: client,
-		Conversation: func(ctx context.Context, run string) ([]policy.Spoken, error) {
+		Conversation: func(ctx context.Context, run string) ([]policy.SeenMessage, error) {
 			l, err := j.Load(ctx, who.Tenant, run)
 			if err != nil {
 				return nil, err
@@ -511,7 +511,7 @@ func acceptAnswer(ctx context.Context, inputs *runtime.Inputs, d delivery) ([]by
 		return nil, err
 	}
 	err = inputs.Answer(ctx, got)
-	if err != nil && !errors.Is(err, runtime.ErrUnasked) {
+	if err != nil && !errors.Is(err, runtime.ErrNotAwaited) {
 		return nil, classify(err)
 	}
 	return json.Marshal(map[string]bool{"applied": err == nil})

@@ -159,7 +159,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 		vault: awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clk),
 	}
 	// of agents that cannot be started here, too
-	shown := runtime.Tightened(runtime.PinnedDefinitions(blobs), r.Agent)
+	shown := runtime.WithCurrentPolicy(runtime.PinnedDefinitions(blobs), r.Agent)
 	f.Deployment = &Deployment{
 		MaxRunning: running, Ports: ports, Definitions: readableDefinitions(shown, r), Shown: shown,
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,

@@ -131,8 +131,8 @@ func New(c Config) (*Machine, error) {
 	watch := cmp.Or(c.Watch, &lambdafn.Observer{Clock: c.Clock})
 	m := &Machine{
 		Deployment: &lambdafn.Deployment{
-			Definitions: runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current), People: c.People, Agents: c.Agents,
-			Invoked: watch.Invoked, Trace: watch.Trace,
+			Definitions: runtime.WithCurrentPolicy(runtime.PinnedDefinitions(c.Blobs), c.Current),
+			People:      c.People, Agents: c.Agents, Invoked: watch.Invoked, Trace: watch.Trace,
 		},
 		trouble: c.Trouble,
 	}
@@ -166,7 +166,7 @@ func New(c Config) (*Machine, error) {
 			if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrModelBusy) {
 				m.report(function, err)
 			}
-			if errors.Is(err, runtime.ErrElsewhere) {
+			if errors.Is(err, runtime.ErrOtherProcess) {
 				err = fmt.Errorf("%w: %w", asl.ErrStandStill, err)
 			}
 			return out, err

@@ -45,7 +45,7 @@ func LeavePlan(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
 }
 
 func leave(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
-	e := run.PlanFact{N: s.Plan.Facts + 1, Stage: run.PlanGone, Why: string(why), Detail: agent.Bounded(detail)}
+	e := run.PlanFact{N: s.Plan.Facts + 1, Stage: run.PlanAbandoned, Why: string(why), Detail: agent.Bounded(detail)}
 	return run.PlanLeft{PlanFact: e}
 }
 

@@ -24,7 +24,7 @@ func PlanFacts(
 	took := run.PlanFact{
 		N: s.Plan.Facts + 1, Model: cmp.Or(r.Model, "?"), Requests: requests,
 		Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
-		Cost: PlanModel(d, a.Lifecycle).Answering(r.Place).Price.Of(r.Usage),
+		Cost: PlanModel(d, a.Lifecycle).ChainModel(r.Place).Price.Of(r.Usage),
 	}
 	if !r.At.IsZero() {
 		took.At = r.At.UnixMilli()
@@ -45,7 +45,7 @@ func PlanFacts(
 // arguments of a step's call are repaired as those of any other.
 func understoodForPlan(d *agent.Definition, a policy.Action, r agent.Reply) agent.Reply {
 	asked := PlanModel(d, a.Lifecycle)
-	if asked.Answering(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
+	if asked.ChainModel(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
 		said := dialect.ReadToolText(agent.ValidText(r.Text))
 		r = said.Reply(r)
 		if a.Lifecycle == run.LifecycleRoute && said.Called {
@@ -56,7 +56,7 @@ func understoodForPlan(d *agent.Definition, a policy.Action, r agent.Reply) agen
 	}
 	if len(r.Calls) > 0 {
 		r.Calls = slices.Clone(r.Calls)
-		r.Calls[0] = policy.Whole(asked, r, r.Calls[0])
+		r.Calls[0] = policy.RepairCall(asked, r, r.Calls[0])
 	}
 	return r
 }
@@ -130,7 +130,7 @@ func routeFacts(d *agent.Definition, s *run.AgentState, a policy.Action, r agent
 		calls = namedCall(d, s, a, *step, r.Text, accepts)
 	}
 	if at+1 == len(steps) && (len(calls) > 0 || last) {
-		e.Stage = run.PlanSums
+		e.Stage = run.PlanSynthesis
 	}
 	if len(calls) > 0 {
 		used := func(id string) bool { return s.UsedID(id, s.Prior+1) }

@@ -28,9 +28,10 @@ const (
 	KindMissingField run.CorrectionKind = "missing_field"
 )
 
-// Read classifies a text that came without calls. "" means that it is a final answer. It looks for unfinished work
-// first, then, only if suspected, for deflections. A text that says that the work is complete is neither (presets 7).
-func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
+// ClassifyText classifies a text that came without calls. "" means that it is a final answer. It looks for unfinished
+// work first, then, only if suspected, for deflections. A text that says that the work is complete is neither (presets
+// 7).
+func ClassifyText(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	text = agent.FoldCase(text)
 	switch {
 	case len(a.Completion) == 0 && saysCompleted(text) || containsPhrase(text, a.Completion):
@@ -114,7 +115,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	t := nextTally(s)
 	suspected := t.Entered > 0 && t.Entered < d.Analysis.TrustGate && t.Deflections < d.Analysis.DeflectionRetries
 	key := agent.WordIncomplete
-	why := Read(d.Analysis, joinPieces(s, e.Text), suspected)
+	why := ClassifyText(d.Analysis, joinPieces(s, e.Text), suspected)
 	switch why {
 	case "":
 		return e

@@ -15,19 +15,19 @@ import (
 func TestEverySignalIsFound(t *testing.T) {
 	var a agent.Analysis
 	around := func(phrase string) string { return "Well, " + strings.ToUpper(phrase) + " of it, so it is." }
-	require.Empty(t, Read(a, around("this"), true))
+	require.Empty(t, ClassifyText(a, around("this"), true))
 	for _, s := range incompletePhrases {
-		require.Equal(t, KindIncomplete, Read(a, around(s), false), s)
+		require.Equal(t, KindIncomplete, ClassifyText(a, around(s), false), s)
 	}
 	for _, s := range deflectionPhrases {
-		require.Equal(t, KindDeflection, Read(a, around(s), true), s)
-		require.Empty(t, Read(a, around(s), false), "%q where nobody suspects it", s)
+		require.Equal(t, KindDeflection, ClassifyText(a, around(s), true), s)
+		require.Empty(t, ClassifyText(a, around(s), false), "%q where nobody suspects it", s)
 	}
 	for _, s := range completionPhrases {
-		require.Empty(t, Read(a, "There are 2 remaining. Which one? "+around(s), true), s)
+		require.Empty(t, ClassifyText(a, "There are 2 remaining. Which one? "+around(s), true), s)
 	}
 	for _, s := range presentingPhrases {
-		require.Empty(t, Read(a, "I notice a thing. "+around(s), true), s)
+		require.Empty(t, ClassifyText(a, "I notice a thing. "+around(s), true), s)
 	}
 }
 
@@ -60,22 +60,22 @@ func TestRead(t *testing.T) {
 		{"results and an unfinished rest", "Here are the results: 7. More files follow.", KindIncomplete},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, Read(agent.Analysis{}, tt.text, true)) })
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, ClassifyText(agent.Analysis{}, tt.text, true)) })
 	}
 }
 
 // TestOwnLists: each replaces its built-in one, and no other.
 func TestOwnLists(t *testing.T) {
 	own := agent.Analysis{Incomplete: []string{"Noch Offen"}, Completion: []string{"FERTIG"}, Deflection: []string{"und nun"}}
-	require.Equal(t, KindIncomplete, Read(own, "all done, 2 noch offen", false))
-	require.Equal(t, KindDeflection, Read(own, "Und nun", true))
-	require.Empty(t, Read(own, "Let me know", true))
-	require.Equal(t, KindDeflection, Read(own, "Ja?", true), "a short question is one by its length")
+	require.Equal(t, KindIncomplete, ClassifyText(own, "all done, 2 noch offen", false))
+	require.Equal(t, KindDeflection, ClassifyText(own, "Und nun", true))
+	require.Empty(t, ClassifyText(own, "Let me know", true))
+	require.Equal(t, KindDeflection, ClassifyText(own, "Ja?", true), "a short question is one by its length")
 	stars := agent.Analysis{Completion: []string{"alle * sind umbenannt", "**Fertig**"}}
-	require.Empty(t, Read(stars, "Alle 7 Fotos sind umbenannt, nothing remaining", false))
-	require.Equal(t, KindIncomplete, Read(stars, "alle. Sie sind umbenannt, 3 remaining", false))
-	require.Empty(t, Read(stars, "**fertig**, 0 remaining", false), "a star that is no word is itself")
-	require.Equal(t, KindIncomplete, Read(stars, "fertig, 3 remaining", false))
+	require.Empty(t, ClassifyText(stars, "Alle 7 Fotos sind umbenannt, nothing remaining", false))
+	require.Equal(t, KindIncomplete, ClassifyText(stars, "alle. Sie sind umbenannt, 3 remaining", false))
+	require.Empty(t, ClassifyText(stars, "**fertig**, 0 remaining", false), "a star that is no word is itself")
+	require.Equal(t, KindIncomplete, ClassifyText(stars, "fertig, 3 remaining", false))
 }
 
 // otherCase is text with every letter in the next of its cases.
@@ -83,7 +83,8 @@ func otherCase(text string) string {
 	return strings.Map(unicode.SimpleFold, text)
 }
 
-// FuzzRead: whatever a model says is taken for something, for the same every time, and for the same in any case of its letters.
+// FuzzRead: whatever a model says is taken for something, for the same every time, and for the same in any case of its
+// letters.
 func FuzzRead(f *testing.F) {
 	for _, list := range [][]string{incompletePhrases, completionPhrases, deflectionPhrases, presentingPhrases} {
 		for _, s := range list {
@@ -96,13 +97,13 @@ func FuzzRead(f *testing.F) {
 	own := agent.Analysis{Incomplete: []string{"Straße", "ΣΊΣΥΦΟΣ"}, Completion: []string{"K"}, Deflection: []string{"ſo", "’s"}}
 	f.Fuzz(func(t *testing.T, text string, suspected bool) {
 		for _, a := range []agent.Analysis{{}, own} {
-			got := Read(a, text, suspected)
-			require.Equal(t, got, Read(a, text, suspected))
+			got := ClassifyText(a, text, suspected)
+			require.Equal(t, got, ClassifyText(a, text, suspected))
 			require.Contains(t, []run.CorrectionKind{"", KindIncomplete, KindDeflection}, got)
 			if !suspected {
 				require.NotEqual(t, KindDeflection, got)
 			}
 		}
-		require.Equal(t, Read(agent.Analysis{}, text, false), Read(agent.Analysis{}, otherCase(text), false))
+		require.Equal(t, ClassifyText(agent.Analysis{}, text, false), ClassifyText(agent.Analysis{}, otherCase(text), false))
 	})
 }

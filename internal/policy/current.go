@@ -122,10 +122,10 @@ func ActionNow(d *agent.Definition, s *run.AgentState, c run.Call, args json.Raw
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
 }
 
-// Delegated returns the child's definition as it is pinned for a delegated run: under the policy of the parent and of
-// the agents that delegated to the parent. It ignores ceilings that the definition itself claims. The result shares
+// PinDelegated returns the child's definition as it is pinned for a delegated run: under the policy of the parent and
+// of the agents that delegated to the parent. It ignores ceilings that the definition itself claims. The result shares
 // nothing with its arguments that is written later.
-func Delegated(parent *agent.Definition, child agent.Definition) agent.Definition {
+func PinDelegated(parent *agent.Definition, child agent.Definition) agent.Definition {
 	child.Ceilings = append(slices.Clone(parent.Ceilings), parent.Permission)
 	child.Delegators = append(slices.Clone(parent.Delegators), parent.Name)
 	return child
@@ -174,9 +174,9 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 	return asks
 }
 
-// Granting returns the definition's policy with grants no wider than the policy of each delegating agent allows. Under
-// a policy that decides per call, a grant of a tool holds for one claim.
-func Granting(d *agent.Definition) agent.Permission {
+// GrantPolicy returns the definition's policy with grants no wider than the policy of each delegating agent allows.
+// Under a policy that decides per call, a grant of a tool holds for one claim.
+func GrantPolicy(d *agent.Definition) agent.Permission {
 	p := d.Permission
 	for _, above := range d.Ceilings {
 		switch {

@@ -105,20 +105,21 @@ func isDenialWord(s string) bool {
 // MaxKept is how many decisions a run keeps for calls that are not suspended yet.
 const MaxKept = 64
 
-// EarlyOwed reports whether a kept decision applies to a call that is suspended now. Early settles such decisions.
-func EarlyOwed(s *run.AgentState) bool {
-	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := Waiting(s, k.Target); return ok })
+// HasEarlyDecisions reports whether a kept decision applies to a call that is suspended now.
+// SettleEarlyDecisions settles such decisions.
+func HasEarlyDecisions(s *run.AgentState) bool {
+	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := FindSuspended(s, k.Target); return ok })
 }
 
-// Early returns the events that settle the kept decisions whose calls are suspended now: a Decided or a DecisionDropped
-// for each. A decision that was made before its call was suspended passes the same checks as one made on the request:
-// the person must be an approver of that call, in time, with an answer that fits. It lets only the action of that
-// request run (A6).
-func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now time.Time) []run.Event {
+// SettleEarlyDecisions returns the events that settle the kept decisions whose calls are suspended now: a Decided or a
+// DecisionDropped for each. A decision that was made before its call was suspended passes the same checks as one made
+// on the request: the person must be an approver of that call, in time, with an answer that fits. It lets only the
+// action of that request run (A6).
+func SettleEarlyDecisions(d *agent.Definition, s *run.AgentState, valid agent.Validator, now time.Time) []run.Event {
 	var facts []run.Event
 	met := map[string]bool{}
 	for _, k := range slices.Backward(s.Kept) { // the newest on a call counts, whatever it was aimed at
-		c, ok := Waiting(s, k.Target)
+		c, ok := FindSuspended(s, k.Target)
 		if !ok {
 			continue
 		}
@@ -194,7 +195,7 @@ func earlyDecision(
 		fact.Voices = []run.Voice{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	}
 	if d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && k.Action != run.ActionCancel {
-		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && Granting(d).Once()
+		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && GrantPolicy(d).Once()
 	}
 	return fact, ""
 }
@@ -232,9 +233,9 @@ const (
 	maxTicketMessage = 4000
 )
 
-// Checked returns the ticket in its stored form: valid text, compact JSON. The error says what cannot be shown to
-// people; it may be shown to the model.
-func Checked(t run.Ticket) (run.Ticket, error) {
+// NormalizeTicket returns the ticket in its stored form: valid text, compact JSON. The error says what cannot be shown
+// to people; it may be shown to the model.
+func NormalizeTicket(t run.Ticket) (run.Ticket, error) {
 	if t.Mode != "" && !t.Mode.Valid() {
 		return t, fmt.Errorf("mode: got %q, want replay, result or pass", t.Mode)
 	}
@@ -317,7 +318,7 @@ func ResumeInput(
 	d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool,
 	valid agent.Validator,
 ) (run.Decided, error) {
-	t, _ := Asked(c)
+	t, _ := TicketOf(c)
 	answer, err := CompactAnswer(result)
 	if err != nil {
 		return run.Decided{}, err

@@ -150,12 +150,12 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 	}
 	n.Limits.Depth = min(maxDepth(n.Limits), maxDepth(d.Limits))
 	if d.Below != nil {
-		n = n.Throughout(*d.Below)
+		n = n.WithModelForAll(*d.Below)
 	}
 	if d.Folder != "" {
-		n = n.Within(d.Folder)
+		n = n.ConfinedTo(d.Folder)
 	}
-	return Delegated(d, n)
+	return PinDelegated(d, n)
 }
 
 // ChildStart is what a delegated run begins with: a message, or data.
@@ -165,9 +165,9 @@ type ChildStart struct {
 	Input   json.RawMessage // without the key that says whom a run's end is announced to
 }
 
-// StartOf returns what the run of the call c begins with; t has kind agent. The error says that the arguments are not
-// JSON.
-func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
+// ChildStartOf returns what the run of the call c begins with; t has kind agent. The error says that the arguments are
+// not JSON.
+func ChildStartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
 	from := ChildStart{Parent: childPosition(s)}
 	from.Parent.Call, from.Parent.Domain = c.ID, t.Domain
 	var in map[string]json.RawMessage
@@ -212,7 +212,7 @@ func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool
 
 // historyText returns the run's output and its newest messages as JSON.
 func historyText(s *run.AgentState) (string, error) {
-	messages, err := ViewMessages(Said(newestOf(s.Messages.All()), s.Inferences))
+	messages, err := ViewMessages(WithSeenCounts(newestOf(s.Messages.All()), s.Inferences))
 	if err != nil {
 		return "", err
 	}
@@ -237,8 +237,8 @@ func NewestWithin[T any](most int, list []T, size func(T) int) int {
 	return first
 }
 
-// Abandoned returns the children whose call was settled without their answer: nobody waits for them.
-func Abandoned(s *run.AgentState) []run.OpenChild {
+// AbandonedChildren returns the children whose call was settled without their answer: nobody waits for them.
+func AbandonedChildren(s *run.AgentState) []run.OpenChild {
 	return slices.DeleteFunc(slices.Clone(s.Children.Open), func(c run.OpenChild) bool {
 		call, ok := s.Call(c.Call)
 		return ok && call.Open()

@@ -150,8 +150,8 @@ func CancelRun(by, note string) run.Finished {
 	return end
 }
 
-// Interrupt is CancelRun with a note that says what the run was doing.
-func Interrupt(s *run.AgentState, by, note string) run.Finished {
+// InterruptRun is CancelRun with a note that says what the run was doing.
+func InterruptRun(s *run.AgentState, by, note string) run.Finished {
 	stage := "during inference"
 	if len(s.Waits()) > 0 {
 		stage = "while it waited"

@@ -56,7 +56,7 @@ func GateHooked(
 ) Gate {
 	g := gateCall(d, s, c, plugins, valid, now)
 	if (g.Suspend != nil || g.Block != nil) && TooManyOpen(d, s) {
-		return Gate{Refuse: NotAsked(d, c), Rule: g.Rule}
+		return Gate{Refuse: RefuseTooManyOpen(d, c), Rule: g.Rule}
 	}
 	return g
 }
@@ -72,8 +72,8 @@ func TooManyOpen(d *agent.Definition, s *run.AgentState) bool {
 	return open >= d.MaxOpen()
 }
 
-// NotAsked returns the result of a call that people are not asked about, because too many requests are open.
-func NotAsked(d *agent.Definition, c run.Call) *run.CallFinished {
+// RefuseTooManyOpen returns the result of a call that people are not asked about, because too many requests are open.
+func RefuseTooManyOpen(d *agent.Definition, c run.Call) *run.CallFinished {
 	text := d.Word(agent.WordTooManyOpen, map[string]any{"Tool": c.Name, "Open": d.MaxOpen()})
 	return refuseCall(c, run.WhyTooManyOpen, text, Decision{}).Refuse
 }
@@ -120,7 +120,7 @@ func gateCall(
 	if err := checkArguments(d, s, t, c, valid); err != nil {
 		return refuseArguments(d, c, err, dec)
 	}
-	if asked, ok := Asked(c); ok && c.Resume != nil && asked.Mode == run.TicketResult {
+	if asked, ok := TicketOf(c); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
 	}
 	if plugins.Suspend != nil {
@@ -161,7 +161,7 @@ func gatePerson(
 		// it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one
 	}
-	digest, granting := ToolDigest(d, s, t, c.Input, dec), Granting(d)
+	digest, granting := ToolDigest(d, s, t, c.Input, dec), GrantPolicy(d)
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
 	last := status == PermissionRequestable && c.Status != run.StatusResuming
 	if p, covered := findPermit(s, c.Tool, digest, dec); covered && !byItself && !last {
@@ -205,15 +205,15 @@ func gateGranted(
 	case !c.Grant.Consumed && !now.Before(c.Grant.Expires):
 		return refuseCall(c, run.WhyExpired, d.Word(agent.WordGrantExpired, wordingData(c)), dec)
 	case !grantCounts(c, s, dec):
-		ask.Why = run.WhyMiscounted
+		ask.Why = run.WhyQuorumChanged
 		return Gate{Suspend: ask, Rule: dec}
 	default:
 		return Gate{Run: true, Rule: dec}
 	}
 }
 
-// Voided refuses an approved call whose approval no longer holds: withdrawn, used up, or for another action (A6).
-func Voided(d *agent.Definition, c run.Call) *run.CallFinished {
+// RefuseVoided refuses an approved call whose approval no longer holds: withdrawn, used up, or for another action (A6).
+func RefuseVoided(d *agent.Definition, c run.Call) *run.CallFinished {
 	return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), Decision{}).Refuse
 }
 
@@ -312,7 +312,7 @@ func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate
 // Reminder returns what the next request says, beside the results, about failed calls of the newest inference. "" means
 // nothing. The text is in that request only.
 func Reminder(d *agent.Definition, s *run.AgentState) string {
-	if !d.Reminds() || s.Round.Inference != s.Prior+s.Inferences {
+	if !d.RemindsOfFailures() || s.Round.Inference != s.Prior+s.Inferences {
 		return ""
 	}
 	var texts []string

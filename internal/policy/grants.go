@@ -18,11 +18,11 @@ func SameStanding(a, b []run.StandingGrant) bool {
 
 // StandingDigest returns the digest of a permission to call a tool in every run of an agent: tenant, agent, tool,
 // policy and approvers. Run, version and call are not part of it. A changed tool, policy or list of approvers is
-// therefore not covered. Arguments are part of it if grants are for arguments (Permission.OfArguments).
+// therefore not covered. Arguments are part of it if grants are for arguments (Permission.GrantsExactArguments).
 func StandingDigest(
 	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision,
 ) string {
-	return agent.HashCanonical(bindArguments(Granting(d), args, standingOf(d, s, t, dec)))
+	return agent.HashCanonical(bindArguments(GrantPolicy(d), args, standingOf(d, s, t, dec)))
 }
 
 // standingOf returns what a standing grant's digest is made of, without arguments.
@@ -42,7 +42,7 @@ func GrantedArgs(args json.RawMessage) string {
 // bindArguments adds the digest of the arguments to a grant's digest input if grants are for arguments. Its key is in
 // no other digest, so that the two kinds cannot be mistaken for each other.
 func bindArguments(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
-	if p.OfArguments() {
+	if p.GrantsExactArguments() {
 		of["argsHash"] = GrantedArgs(args)
 	}
 	return of
@@ -185,7 +185,7 @@ func standingFor(
 	usable = slices.DeleteFunc(usable, func(g run.StandingGrant) bool {
 		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() ||
 			!dec.isApprovedBy(g.Voices, dec.ApproversNeeded(g.Edited), g.Asked, g.Requesters) ||
-			dec.FourEyes && slices.ContainsFunc(g.Voices, given) || len(g.When) > 0 && !Granting(d).Patterns() ||
+			dec.FourEyes && slices.ContainsFunc(g.Voices, given) || len(g.When) > 0 && !GrantPolicy(d).Patterns() ||
 			!coversCall(g.Digest, g.When, d, s, t, c, dec)
 	})
 	if len(usable) == 0 {
@@ -205,9 +205,9 @@ func grantCovers(
 		len(g.When) == 0 && g.Digest == ToolDigest(d, s, t, c.Input, dec)
 }
 
-// RecordOf returns the digest of the stored grant that a call with a standing grant is checked against when it is
+// StandingRecord returns the digest of the stored grant that a call with a standing grant is checked against when it is
 // claimed again: the one that its claim used, or the one that covers it if it was granted in the run.
-func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
+func StandingRecord(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	if c.Grant != nil &&
 		(strings.HasPrefix(c.Grant.Digest, PatternPrefix) || strings.HasPrefix(c.Grant.Digest, CountedPrefix)) {
 		return c.Grant.Digest

@@ -91,7 +91,7 @@ func owesReply(s *run.AgentState) bool {
 		return false
 	}
 	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == run.PlanDone
-	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.Owed() || !began
+	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.IsPending() || !began
 }
 
 // mustDelayEnd reports whether another reply of the model would now end the run, or sum it up. While calls are open
@@ -110,7 +110,7 @@ func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) Actio
 
 // lifecycle says what the next request is about: a correction first, then tool results, then other input.
 func lifecycle(s *run.AgentState) run.Lifecycle {
-	if s.Correction.Owed() {
+	if s.Correction.IsPending() {
 		return s.Correction.Lifecycle
 	}
 	if s.Prior+s.Inferences == 0 {
@@ -152,7 +152,7 @@ func runnable(d *agent.Definition, s *run.AgentState) []string {
 // only if all unseen messages come from decisions on suspended calls, answers to them, or their expiry. Results of
 // other calls and messages of users are not held back.
 func waitsForDecisions(s *run.AgentState) bool {
-	if !s.Held(s.Resume) || s.Correction.Owed() {
+	if !s.Held(s.Resume) || s.Correction.IsPending() {
 		return false
 	}
 	news := unseen(s)
@@ -168,9 +168,9 @@ func waitsForDecisions(s *run.AgentState) bool {
 	return true
 }
 
-// Skip returns the end of a call that a sequential executor does not carry out: a call before it in its round waits,
-// and the model is asked without it. ok is false if the call is not skipped.
-func Skip(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancelled, ok bool) {
+// SkipCall returns the end of a call that a sequential executor does not carry out: a call before it in its round
+// waits, and the model is asked without it. ok is false if the call is not skipped.
+func SkipCall(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancelled, ok bool) {
 	if d.Executor != agent.ExecutorSequential || !s.Skipped(c) {
 		return run.CallCancelled{}, false
 	}
@@ -191,12 +191,12 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 }
 
 var planLifecycles = map[run.PlanStage]run.Lifecycle{run.PlanAgain: run.LifecyclePlan,
-	run.PlanSteps: run.LifecycleRoute, run.PlanSums: run.LifecycleSynthesis}
+	run.PlanSteps: run.LifecycleRoute, run.PlanSynthesis: run.LifecycleSynthesis}
 
-// Launches reports whether one more call of a tool may start beside the running calls of the same batch. busy has their
-// tools, one entry a call. A call that may not start waits until one of them has ended; waiting calls are tried in
-// request order.
-func Launches(d *agent.Definition, busy []string, tool string) bool {
+// MayLaunch reports whether one more call of a tool may start beside the running calls of the same batch. busy has
+// their tools, one entry a call. A call that may not start waits until one of them has ended; waiting calls are tried
+// in request order.
+func MayLaunch(d *agent.Definition, busy []string, tool string) bool {
 	if d.Limits.Parallel > 0 && len(busy) >= d.Limits.Parallel {
 		return false
 	}

@@ -48,9 +48,9 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 }
 
 // ToolDigest returns the digest of a permission to call a tool in a run: run, agent, tool, policy and approvers. The
-// call is not part of it (A18). Arguments are part of it if grants are for arguments (Permission.OfArguments).
+// call is not part of it (A18). Arguments are part of it if grants are for arguments (Permission.GrantsExactArguments).
 func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
-	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
+	return agent.HashCanonical(bindArguments(GrantPolicy(d), args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name,
 		"toolHash":      agent.ToolHash(t),
 		"policyVersion": VersionOfPolicy(d), "approverPolicy": dec.ApproverPolicy(),
@@ -168,8 +168,8 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	return due
 }
 
-// Overdue returns the answers to requests about tools that have expired. An expiry never grants (A14).
-func Overdue(s *run.AgentState, now time.Time) (due []run.Event) {
+// ExpireRequests returns the answers to requests about tools that have expired. An expiry never grants (A14).
+func ExpireRequests(s *run.AgentState, now time.Time) (due []run.Event) {
 	for _, r := range s.Permissions.Asked {
 		if !r.Complete() && !now.Before(r.Expires) {
 			due = append(due, AnswerRequest(r, true))
@@ -211,7 +211,7 @@ func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
 // Flaggable returns the tools of an advisory policy that need an approval, by the names that the model uses, in order
 // of definition. A rule that asks about some calls of a tool flags the tool, because the arguments are not known yet.
 func Flaggable(d *agent.Definition) []string {
-	if !d.Advises() {
+	if !d.FlagsTools() {
 		return nil
 	}
 	var names []string

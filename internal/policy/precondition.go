@@ -36,10 +36,10 @@ type Reading struct {
 	compare []string
 }
 
-// MustRead returns what must be read before the verdict g on the call c takes effect: before people are asked about it,
-// and before it runs because they have approved it. It is false if nothing must be read. The error tells the model why
-// it cannot be read.
-func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
+// RequiredReading returns what must be read before the verdict g on the call c takes effect: before people are asked
+// about it, and before it runs because they have approved it. It is false if nothing must be read. The error tells the
+// model why it cannot be read.
+func RequiredReading(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && g.Suspend.For == ""
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && !c.Grant.Consumed && c.Checked != nil
 	t, known := d.Tool(c.Tool)
@@ -117,8 +117,8 @@ func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *
 	return Gate{Suspend: ask, Rule: g.Rule}
 }
 
-// Unread ends a call whose precondition cannot be read.
-func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
+// RefuseUnreadable ends a call whose precondition cannot be read.
+func RefuseUnreadable(d *agent.Definition, c run.Call, why error) *run.CallFinished {
 	fields := map[string]any{"Tool": c.Name, "Reads": "", "Problem": agent.Bounded(why.Error())}
 	if t, _ := d.Tool(c.Tool); t.Precondition != nil {
 		fields["Reads"] = t.Precondition.Tool
@@ -175,7 +175,7 @@ func fillArguments(template, args json.RawMessage, result string) (json.RawMessa
 	if err != nil {
 		return nil, fmt.Errorf("its arguments are no JSON: %w", err)
 	}
-	filled, err := agent.FilledUndo(template, func(p agent.UndoPlace) (json.RawMessage, error) {
+	filled, err := agent.FillUndoArgs(template, func(p agent.UndoPlaceholder) (json.RawMessage, error) {
 		from, what := args, "its arguments have"
 		if p.From == "result" {
 			var err error

@@ -52,11 +52,11 @@ func (d Decision) MayAfter(p Principal, waited time.Duration) bool {
 	if !d.Due(waited) {
 		return d.May(p)
 	}
-	return MayDecideEach(p, slices.Concat(d.Approvers, d.Escalate.To), Widened(d.Above, d.AboveTo))
+	return MayDecideEach(p, slices.Concat(d.Approvers, d.Escalate.To), WidenSets(d.Above, d.AboveTo))
 }
 
-// Widened returns the sets of approvers, each extended by the set of by at the same index.
-func Widened(sets, by [][]string) [][]string {
+// WidenSets returns the sets of approvers, each extended by the set of by at the same index.
+func WidenSets(sets, by [][]string) [][]string {
 	wide := slices.Clone(sets)
 	for i := range min(len(sets), len(by)) {
 		wide[i] = slices.Concat(sets[i], by[i])

@@ -22,7 +22,7 @@ import (
 func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
 	r, unread := parseTextCalls(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
-	e.Cost = d.Model.Answering(r.Place).Price.Of(r.Usage)
+	e.Cost = d.Model.ChainModel(r.Place).Price.Of(r.Usage)
 	e.Halt = haltAfterReply(d, s, e)
 	if unread != nil {
 		e.Correction = textCallCorrection(d, unread, joinPieces(s, r.Text))
@@ -71,7 +71,7 @@ func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int
 		c := r.Calls[place]
 		id := agent.CallID(c.ID, used, s.Prior+e.Inference, i)
 		mine[id] = true
-		e.Calls = append(e.Calls, PlannedCall(d, id, Whole(d.Model, r, c)))
+		e.Calls = append(e.Calls, PlannedCall(d, id, RepairCall(d.Model, r, c)))
 	}
 	markRepeats(d, s, e.Calls)
 	e.Sequential = len(e.Calls) > 0 && d.Executor == agent.ExecutorSequential
@@ -120,9 +120,9 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 	return p
 }
 
-// Whole returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments that the
-// output limit cut short are not repaired: a number might be incomplete.
-func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
+// RepairCall returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments that
+// the output limit cut short are not repaired: a number might be incomplete.
+func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
 	if m.Repair != agent.RepairOn || r.Truncated || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
 	}
@@ -222,15 +222,15 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 // StopInterrupted is the StopReason of a reply whose stream broke off.
 const StopInterrupted = "interrupted"
 
-// Withheld reports whether a provider's stop reason means that the model refused to answer, or that a filter stopped
+// IsRefusal reports whether a provider's stop reason means that the model refused to answer, or that a filter stopped
 // it.
-func Withheld(stop string) bool {
+func IsRefusal(stop string) bool {
 	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened"}, stop)
 }
 
-// Interrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are
+// KeepInterrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are
 // complete JSON objects. nil means that nothing is usable. Usage is what the provider had reported by then.
-func Interrupted(r agent.Reply) *agent.Reply {
+func KeepInterrupted(r agent.Reply) *agent.Reply {
 	whole := make([]int, 0, len(r.Calls)) // the places of the calls that are kept
 	var calls []agent.ReplyCall
 	for i, c := range r.Calls {
@@ -254,7 +254,7 @@ func Interrupted(r agent.Reply) *agent.Reply {
 // first pair of tool tags is its call, and its thinking is its reasoning. A text without a valid call is unchanged; if
 // it has a tool tag, the second result says what is wrong. A reply that has calls is unchanged.
 func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
-	if d.Model.Answering(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
+	if d.Model.ChainModel(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
 		return r, nil
 	}
 	r.Text = agent.ValidText(r.Text)

@@ -49,7 +49,7 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	if len(blocks) == 0 {
 		return nil, errors.New("the message is empty")
 	}
-	if err := run.UserMaySay(blocks); err != nil {
+	if err := run.CheckUserBlocks(blocks); err != nil {
 		return nil, err
 	}
 	n := 0
@@ -68,8 +68,8 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	return blocks, nil
 }
 
-// Departed applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.
-func Departed(s run.AgentState, e run.Entry) (left []Spoken, after run.AgentState, err error) {
+// ApplyWithEvicted applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.
+func ApplyWithEvicted(s run.AgentState, e run.Entry) (left []SeenMessage, after run.AgentState, err error) {
 	if after, err = run.ApplyEntry(s, e); err != nil || after.EvictedMessages == s.EvictedMessages ||
 		after.Entries == s.Entries {
 		return nil, after, err
@@ -82,7 +82,7 @@ func Departed(s run.AgentState, e run.Entry) (left []Spoken, after run.AgentStat
 		}
 		if _, evicts := fact.(run.Evicted); evicts {
 			for _, m := range before.Messages.All()[:d.State.EvictedMessages-before.EvictedMessages] {
-				left = append(left, Spoken{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
+				left = append(left, SeenMessage{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
 			}
 		}
 	}

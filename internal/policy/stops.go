@@ -160,7 +160,7 @@ func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, too
 
 // repeatsMistake reports whether the next request would repeat a reminder too often.
 func repeatsMistake(x stopInput) bool {
-	refused := x.s.Correction.Owed() && isMistake(x.s.Correction)
+	refused := x.s.Correction.IsPending() && isMistake(x.s.Correction)
 	return (refused || Reminder(x.d, x.s) != "") &&
 		isOverLimit(x.d, countMistake(x.d, x.s, roundStreaks(x.d, x.s)), sameMistake)
 }
@@ -211,7 +211,7 @@ var limits = []limit{
 			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, budgetOf(x.d, x.s).USD)
 		}},
 	{run.CodeTokensExhausted, run.Stopped(StopContextFull), // those of the window; the codes are closed
-		func(x stopInput) bool { return x.s.Full.Said() },
+		func(x stopInput) bool { return x.s.Full.IsFull() },
 		func(x stopInput) string {
 			return fmt.Sprintf("the context's window of %d tokens has %d left, and a round takes %d",
 				x.s.Full.Of, x.s.Full.Left, x.d.Context.RoundMinimum)
@@ -260,7 +260,7 @@ func isBudgetGate(d *agent.Definition, s *run.AgentState) bool {
 	}
 	i := exhaustedLimit(d, s)
 	return i >= 0 && (limits[i].code == run.CodeTokensExhausted || limits[i].code == run.CodeUSDExhausted) &&
-		!s.Full.Said()
+		!s.Full.IsFull()
 }
 
 // askBudget returns the call that asks people to add the definition's limit again for what is used up.

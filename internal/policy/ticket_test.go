@@ -12,7 +12,7 @@ import (
 )
 
 func TestTicketChecked(t *testing.T) {
-	got, err := policy.Checked(run.Ticket{Message: "a\xffb", Parameters: json.RawMessage(`{ "a" : 1.0 }`)})
+	got, err := policy.NormalizeTicket(run.Ticket{Message: "a\xffb", Parameters: json.RawMessage(`{ "a" : 1.0 }`)})
 	require.NoError(t, err)
 	require.Equal(t, run.Ticket{Message: "a\uFFFDb", Parameters: json.RawMessage(`{"a":1.0}`)}, got)
 	for want, bad := range map[string]run.Ticket{
@@ -27,7 +27,7 @@ func TestTicketChecked(t *testing.T) {
 		"pending.arguments": {Pending: run.Pending{Arguments: json.RawMessage(`nope`)}},
 		"bytes":             {Parameters: json.RawMessage(`"` + strings.Repeat("x", 33<<10) + `"`)},
 	} {
-		_, err := policy.Checked(bad)
+		_, err := policy.NormalizeTicket(bad)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -44,7 +44,7 @@ func TestWaitingPrefersTheCall(t *testing.T) {
 	for target, want := range map[string]string{
 		"c1": "c1", "c2": "c2", "s2": "c2", "p2": "c2", "s3": "c3", "a-c3": "c3", "c4": "c4", "a-c4": "c4", "fc_c4": "c4", "fc_c1": "", "s5": "", "c5": "", "": "",
 	} {
-		got, ok := policy.Waiting(s, target)
+		got, ok := policy.FindSuspended(s, target)
 		require.Equal(t, want, got.ID, target)
 		require.Equal(t, want != "", ok, target)
 	}

@@ -112,7 +112,7 @@ func View(s *run.AgentState) (v RunView, err error) {
 	for _, c := range s.Waits() {
 		w := WaitView{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Run: c.Child, Since: c.Wait.Since,
 			Expires: c.Wait.Expires}
-		if t, ok := Asked(c); ok && w.For == run.ForInput {
+		if t, ok := TicketOf(c); ok && w.For == run.ForInput {
 			w.Ticket = &t
 		}
 		v.Waiting = append(v.Waiting, w)
@@ -121,7 +121,7 @@ func View(s *run.AgentState) (v RunView, err error) {
 		v.Waiting = append(v.Waiting, WaitView{Call: r.First(), For: run.ForApproval, Approval: r.Approval, Since: r.Since,
 			Expires: r.Expires})
 	}
-	if v.Messages, err = ViewMessages(Said(newestOf(s.Messages.All()), s.Inferences)); err == nil {
+	if v.Messages, err = ViewMessages(WithSeenCounts(newestOf(s.Messages.All()), s.Inferences)); err == nil {
 		v.Output, err = OutputView(s)
 	}
 	return v, err
@@ -133,7 +133,7 @@ func OutputView(s *run.AgentState) (json.RawMessage, error) {
 	if !s.History || s.Output == nil {
 		return s.Output, nil
 	}
-	messages, err := ViewMessages(Said(s.Messages.All(), s.Inferences))
+	messages, err := ViewMessages(WithSeenCounts(s.Messages.All(), s.Inferences))
 	if err != nil {
 		return nil, err
 	}
@@ -146,21 +146,23 @@ func OutputView(s *run.AgentState) (json.RawMessage, error) {
 // newestOf returns the newest elements, as many as a view shows.
 func newestOf[T any](list []T) []T { return list[max(0, len(list)-200):] }
 
-// Spoken is a message of a conversation as people see it, with its seenCount. An evicted message keeps the count that
-// it had.
-type Spoken struct {
+// SeenMessage is a message of a conversation as people see it, with its seenCount. An evicted message keeps the count
+// that it had.
+type SeenMessage struct {
 	run.Message
 	SeenCount int64
 	Evicted   bool
 }
 
-// Said returns the messages of a run with their seenCount after this many inferences.
-func Said(messages []run.Message, inferences int64) []Spoken {
-	return run.Map(messages, func(m run.Message) Spoken { return Spoken{Message: m, SeenCount: m.Seen(inferences)} })
+// WithSeenCounts returns the messages of a run with their seenCount after this many inferences.
+func WithSeenCounts(messages []run.Message, inferences int64) []SeenMessage {
+	return run.Map(messages, func(m run.Message) SeenMessage {
+		return SeenMessage{Message: m, SeenCount: m.Seen(inferences)}
+	})
 }
 
 // ViewMessages converts messages to the form that people see.
-func ViewMessages(said []Spoken) ([]MessageView, error) {
+func ViewMessages(said []SeenMessage) ([]MessageView, error) {
 	views := make([]MessageView, len(said))
 	for i, m := range said {
 		content, err := run.MarshalBlock(m.Block)
@@ -185,9 +187,9 @@ func ViewCalls(calls []run.Call) []CallView {
 	return views
 }
 
-// Asked returns the question of c's newest suspension by its tool, with defaults filled in. It is false if there is
+// TicketOf returns the question of c's newest suspension by its tool, with defaults filled in. It is false if there is
 // none.
-func Asked(c run.Call) (run.Ticket, bool) {
+func TicketOf(c run.Call) (run.Ticket, bool) {
 	if c.Ticket == nil {
 		return run.Ticket{}, false
 	}
@@ -209,15 +211,15 @@ func Asked(c run.Call) (run.Ticket, bool) {
 // suspensionIDs returns the ids by which people may name a suspended call in a decision (seed 001): the suspension's,
 // and the pending call's, which permission plugins of the seed prefix with fc_.
 func suspensionIDs(c run.Call) (ticket, pending string) {
-	if t, ok := Asked(c); ok {
+	if t, ok := TicketOf(c); ok {
 		return t.ID, t.Pending.ID
 	}
 	return "", "fc_" + c.ID
 }
 
-// Waiting finds the suspended call that a decision's target names (seed 001): by the call's id, else by the request's,
-// the suspension's or the pending call's. If two suspensions have one id, the first counts.
-func Waiting(s *run.AgentState, target string) (run.Call, bool) {
+// FindSuspended finds the suspended call that a decision's target names (seed 001): by the call's id, else by the
+// request's, the suspension's or the pending call's. If two suspensions have one id, the first counts.
+func FindSuspended(s *run.AgentState, target string) (run.Call, bool) {
 	for kind := range 4 {
 		for _, c := range s.Waits() {
 			ticket, pending := suspensionIDs(c)
@@ -229,9 +231,9 @@ func Waiting(s *run.AgentState, target string) (run.Call, bool) {
 	return run.Call{}, false
 }
 
-// WaitedUnder reports whether target names the call's newest suspension or its pending call, whether decided or not. A
-// repeated decision is recognised by it.
-func WaitedUnder(c run.Call, target string) bool {
+// NamesSuspension reports whether target names the call's newest suspension or its pending call, whether decided or
+// not. A repeated decision is recognised by it.
+func NamesSuspension(c run.Call, target string) bool {
 	ticket, pending := suspensionIDs(c)
 	return c.Asks > 0 && target != "" && (ticket == target || pending == target)
 }

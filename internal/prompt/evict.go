@@ -432,11 +432,11 @@ func quoteNote(m run.Message) string {
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {
-		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Input+r.Usage.Output, d.Model.Answering(r.Place).Price.Of(r.Usage)
+		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Input+r.Usage.Output, d.Model.ChainModel(r.Place).Price.Of(r.Usage)
 	}
 	text := agent.ValidText(r.Text)
 	// what it thought is no part of its notes, and there is nothing to call
-	if d.Model.Answering(r.Place).Dialect == agent.DialectXML {
+	if d.Model.ChainModel(r.Place).Dialect == agent.DialectXML {
 		text = dialect.ReadToolText(text).Text
 	}
 	if text = strings.TrimSpace(text); text == "" {

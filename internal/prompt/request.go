@@ -50,7 +50,7 @@ func requestMessages(d *agent.Definition, s *run.AgentState, a policy.Action) []
 	}
 	summary := a.Lifecycle == run.LifecycleSummary
 	// who is to sum up is not to go on
-	if c := s.Correction; c.Owed() && c.Ephemeral && (!summary || c.Lifecycle == run.LifecycleOutputError) {
+	if c := s.Correction; c.IsPending() && c.Ephemeral && (!summary || c.Lifecycle == run.LifecycleOutputError) {
 		once(c.Text)
 	}
 	if summary {
@@ -116,7 +116,7 @@ type PromptContext struct{ Planning, RAG string }
 // sections that do not depend on what a request offers. Without sections it is the instructions. If the text is built
 // once, the sections are, too.
 func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData) (string, error) {
-	if !d.Sectioned() {
+	if !d.HasSections() {
 		return instructions, nil
 	}
 	dot, err := d.PromptDot(data, d.Dialects())
@@ -131,7 +131,7 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 // Instructions have tags only under PromptCode.
 func renderSections(d *agent.Definition, sections []agent.Section, dot map[string]any) (text string, err error) {
 	for _, s := range sections {
-		said, err := d.SaySection(s, dot)
+		said, err := d.RenderSection(s, dot)
 		if err != nil {
 			return "", err
 		}
@@ -150,7 +150,7 @@ func renderSections(d *agent.Definition, sections []agent.Section, dot map[strin
 func WithPrompt(
 	d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time, r agent.Request, c PromptContext,
 ) (agent.Request, error) {
-	if !d.Sectioned() {
+	if !d.HasSections() {
 		return r, nil
 	}
 	prompts := map[agent.Dialect]agent.PromptText{}

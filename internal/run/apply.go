@@ -106,7 +106,7 @@ func (e RunStarted) apply(s *AgentState) error {
 	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
 		return &ApplyError{Problem: "it waits in a way that is not known"}
 	}
-	if err := UserMaySay(e.Messages); err != nil {
+	if err := CheckUserBlocks(e.Messages); err != nil {
 		return err
 	}
 	past := s.past
@@ -136,7 +136,7 @@ func (e InputReceived) apply(s *AgentState) error {
 	if e.Slot < 1 {
 		return &ApplyError{Problem: "without a slot a duplicate could not be told"}
 	}
-	if err := UserMaySay(e.Blocks); err != nil {
+	if err := CheckUserBlocks(e.Blocks); err != nil {
 		return err
 	}
 	for i, b := range e.Blocks {
@@ -173,8 +173,8 @@ func (s *AgentState) flushQueued() {
 	s.Queued = nonEmpty(s.Queued[ready:])
 }
 
-// UserMaySay refuses blocks that only the model or a tool may write. A user could otherwise add a second result.
-func UserMaySay(blocks []UserBlock) error {
+// CheckUserBlocks refuses blocks that only the model or a tool may write. A user could otherwise add a second result.
+func CheckUserBlocks(blocks []UserBlock) error {
 	for _, b := range blocks {
 		switch b.Block.(type) {
 		case Text, Media:
@@ -250,7 +250,7 @@ func (e Evicted) apply(s *AgentState) error {
 
 // apply forbids further inferences except a forced summary until the run parks.
 func (e ContextFull) apply(s *AgentState) error {
-	if s.Full.Said() {
+	if s.Full.IsFull() {
 		return nil
 	}
 	if s.Status != RunRunning {
@@ -289,7 +289,7 @@ func (Parked) apply(s *AgentState) error {
 }
 
 func (s *AgentState) setRunStatus(to RunStatus) error {
-	if !allows(runArrows[:], s.Status, to) {
+	if !allows(runTransitions[:], s.Status, to) {
 		return &ApplyError{Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
 	}
 	s.Status, s.Reason, s.WaitSeq = to, "", 0

@@ -37,7 +37,7 @@ func (s *AgentState) changeCall(id string, f func(*Call) error) error {
 
 func (c *Call) transition(path ...CallStatus) error {
 	for _, to := range path {
-		if !allows(callArrows[:], c.Status, to) {
+		if !allows(callTransitions[:], c.Status, to) {
 			return &ApplyError{Call: c.ID, Problem: fmt.Sprintf("a call does not go from %q to %q", c.Status, to)}
 		}
 		c.Status = to

@@ -137,7 +137,7 @@ func (e Replied) trailingBlock() (Role, Block) {
 	switch {
 	case e.Static != "":
 		return RoleAssistant, Text{Text: e.Static}
-	case e.Correction.Owed() && !e.Correction.Ephemeral:
+	case e.Correction.IsPending() && !e.Correction.Ephemeral:
 		return RoleUser, Text{Text: e.Correction.Text}
 	default:
 		return "", nil
@@ -170,7 +170,7 @@ func (e Replied) verdictProblem() string {
 		return "a stop policy has a code, and does not stop a summary"
 	case e.Static != "" && (!e.Summary || e.Correction != nil):
 		return "only an empty summary has a text that stands for it"
-	case e.Correction != nil && (e.Correction.Owed() == e.Summary || e.Correction.Text == ""):
+	case e.Correction != nil && (e.Correction.IsPending() == e.Summary || e.Correction.Text == ""):
 		return "a refused reply says why and when the model is told, a refused summary only why"
 	default:
 		return ""

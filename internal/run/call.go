@@ -126,7 +126,7 @@ type AskReason string
 const (
 	WhyPolicyChanged AskReason = "policy_changed"
 	WhyStateChanged  AskReason = "state_changed"
-	WhyMiscounted    AskReason = "miscounted" // the people who approved do not satisfy the policy
+	WhyQuorumChanged AskReason = "miscounted" // the people who approved do not satisfy the policy
 )
 
 // WaitFor says what a suspended call waits for.

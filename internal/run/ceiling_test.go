@@ -51,7 +51,8 @@ func drawPolicy(t *rapid.T, name string) agent.Permission {
 	}
 }
 
-// A delegated run never may more than any of those that delegated it, in no mode, and another ceiling never lets more pass.
+// A delegated run never may more than any of those that delegated it, in no mode, and another ceiling never lets more
+// pass.
 func TestCeilingsOnlyNarrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		under := func(own agent.Permission, above ...agent.Permission) *agent.Definition {
@@ -83,8 +84,8 @@ func TestCeilingsOnlyNarrow(t *testing.T) {
 	})
 }
 
-// A grant holds for what it was given for: under the same ceilings, and, where one of them asks, by its approvers. One that the run's own
-// policy asked for covers nothing that a policy above asks about, though the same people decide.
+// A grant holds for what it was given for: under the same ceilings, and, where one of them asks, by its approvers. One
+// that the run's own policy asked for covers nothing that a policy above asks about, though the same people decide.
 func TestGrantsHoldUnderTheirCeilings(t *testing.T) {
 	big := agent.Rule{Tool: "wire", Verdict: agent.VerdictAsk, When: []run.Condition{{Path: "/n", Gt: rawJSON(`5`)}}}
 	above := agent.Permission{Mode: agent.ModeSuspendAndReplay, Default: agent.DefaultAllow, Approvers: []string{"user:ana"}, Expires: time.Hour, Scope: agent.ScopeTool, Rules: []agent.Rule{big}}
@@ -167,7 +168,7 @@ func TestGranting(t *testing.T) {
 		for _, h := range c.above {
 			d.Ceilings = append(d.Ceilings, agent.Permission{Mode: c.mode, Scope: h.scope, Grants: h.grants})
 		}
-		got := policy.Granting(&d)
+		got := policy.GrantPolicy(&d)
 		require.Equal(t, c.want, got.Grants, "%+v", c)
 		require.Equal(t, c.own.scope, got.Scope)
 		require.Equal(t, c.own.grants, d.Permission.Grants)

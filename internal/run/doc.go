@@ -6,7 +6,7 @@
 //   - AgentState is everything known about one run.
 //   - Event is the sealed union of facts. Apply is the only function that changes a run. A forbidden transition is an
 //     error, and a fact that is already known changes nothing.
-//   - RunArrows and CallArrows are the two transition tables, which Apply enforces and diagrams are drawn from.
+//   - RunTransitions and CallTransitions are the two tables, which Apply enforces and diagrams are drawn from.
 //   - Entry is one journal entry. Fold rebuilds a run from its entries, and a snapshot shortens the fold.
 //
 // docs/protocol.md is the durable contract: who may write what and when. docs/presets.md explains every setting.

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// A world is a small agent and everything that models, tools, people and broken machines may say to it: what the shell may
-// commit next, given any state. The walk takes every step of it, the properties take random ones.
+// A world is a small agent and everything that models, tools, people and broken machines may say to it: what the shell
+// may commit next, given any state. The walk takes every step of it, the properties take random ones.
 type world struct {
 	name      string
 	def       agent.Definition
@@ -120,7 +120,7 @@ func (w *world) steps(s *run.AgentState) []step {
 	case run.RunWaiting:
 		return append(w.outside(s), step{name: "wake", writer: "w1", events: []run.Event{run.Resumed{}}})
 	case run.RunRunning:
-		if facts := policy.Early(&w.def, s, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
+		if facts := policy.SettleEarlyDecisions(&w.def, s, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
 			return append(w.outside(s), step{name: "early", writer: "w1", events: facts})
 		}
 		if due := policy.Consequences(&w.def, s); due != nil { // they are part of the entry that makes them due
@@ -135,7 +135,7 @@ func (w *world) steps(s *run.AgentState) []step {
 // outside is what may happen to a run whatever it does.
 func (w *world) outside(s *run.AgentState) []step {
 	steps := []step{
-		{name: "cancel", forced: true, writer: "api", events: []run.Event{policy.Interrupt(s, "user:ana", "stop")}},
+		{name: "cancel", forced: true, writer: "api", events: []run.Event{policy.InterruptRun(s, "user:ana", "stop")}},
 		{name: "give up", forced: true, writer: "reaper", events: []run.Event{policy.Fail(run.CodeInternal, "given up")}},
 	}
 	if s.Generation < w.handovers {
@@ -226,8 +226,8 @@ func (w *world) verdicts(r run.PermissionRequest) []run.Decided {
 	return append(out, d, failed)
 }
 
-// decisions on the newest request of a call, which may have been overtaken. An edit carries the edited action's digest; a
-// decision under another policy carries a digest that will not fit.
+// decisions on the newest request of a call, which may have been overtaken. An edit carries the edited action's digest;
+// a decision under another policy carries a digest that will not fit.
 func (w *world) decisions(s *run.AgentState, c run.Call) []run.Decided {
 	if c.Asks == 0 {
 		return nil
@@ -255,7 +255,7 @@ func (w *world) decisions(s *run.AgentState, c run.Call) []run.Decided {
 		d.Permit = policy.ToolDigest(&w.def, s, t, c.Input, policy.Decide(w.def.Permission, t, c.Input))
 		deny.Permit, d.Once = d.Permit, w.once()
 	}
-	if w.def.Permission.OfArguments() {
+	if w.def.Permission.GrantsExactArguments() {
 		t, _ := w.def.Tool(c.Tool)
 		permit := func(args json.RawMessage) string {
 			return policy.ToolDigest(&w.def, s, t, args, policy.Decide(w.def.Permission, t, args))
@@ -317,7 +317,7 @@ func answers(c run.Call) []run.Answered {
 func (w *world) expired(s *run.AgentState) []step {
 	var steps []step
 	for _, r := range s.Permissions.Asked {
-		steps = append(steps, step{name: "expire request", writer: "w1", events: policy.Overdue(s, r.Expires)})
+		steps = append(steps, step{name: "expire request", writer: "w1", events: policy.ExpireRequests(s, r.Expires)})
 	}
 	for _, c := range s.Waits() {
 		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired}
@@ -530,7 +530,7 @@ func (w *world) carriedOut(s *run.AgentState, c run.Call) []step {
 	if c.Status == run.StatusRunning {
 		return w.executed(s, c)
 	}
-	if skip, ok := policy.Skip(&w.def, s, c); ok {
+	if skip, ok := policy.SkipCall(&w.def, s, c); ok {
 		return []step{{name: "skip", writer: "w1", events: []run.Event{skip}}}
 	}
 	steps := w.aside(s, c)
@@ -609,7 +609,8 @@ func (w *world) executed(s *run.AgentState, c run.Call) []step {
 	return append(append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.changes(c)...), w.finishes(s, c, c.Claim, false)...)
 }
 
-// asked is what may become of a service's call whose event may be out: it is, or the claimant died and it goes out again, or it never will.
+// asked is what may become of a service's call whose event may be out: it is, or the claimant died and it goes out
+// again, or it never will.
 func (w *world) asked(s *run.AgentState, c run.Call) []step {
 	t, _ := w.def.Tool(c.Tool)
 	return []step{
@@ -751,7 +752,8 @@ func smallWorlds() []world {
 	}...)
 }
 
-// policyWorlds are a small run under every wait, resume and executor there is. Under all_suspended it has calls open over rounds.
+// policyWorlds are a small run under every wait, resume and executor there is. Under all_suspended it has calls open
+// over rounds.
 func policyWorlds() []world {
 	var worlds []world
 	for _, wait := range []run.WaitMode{run.WaitAnyExternal, run.WaitAllSuspended} {

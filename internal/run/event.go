@@ -444,8 +444,8 @@ type ContextFull struct {
 	Of   int `json:"of"`   // size of the window
 }
 
-// Said reports whether the context is full.
-func (e ContextFull) Said() bool { return e.Of > 0 }
+// IsFull reports whether the context is full.
+func (e ContextFull) IsFull() bool { return e.Of > 0 }
 
 // InboxSlot returns the inbox slot that a fact came from, or 0 if it did not come through the inbox.
 func InboxSlot(e Event) int64 {
@@ -540,7 +540,7 @@ func checkWords(name string, e Event) error {
 	switch e := e.(type) {
 	case CallSuspended:
 		return cmp.Or(checkWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer),
-			checkWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyMiscounted))
+			checkWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyQuorumChanged))
 	case Decided:
 		return checkWord(name, "action", e.Action, actions...)
 	case DecisionKept:

@@ -37,8 +37,8 @@ func FuzzUnmarshalEntry(f *testing.F) {
 	})
 }
 
-// FuzzCanonicalJSON: whatever CompactJSON takes has one canonical form. It is JSON, its own canonical form, as large in digits as what it is
-// of, and the same however the members are ordered and the strings are escaped.
+// FuzzCanonicalJSON: whatever CompactJSON takes has one canonical form. It is JSON, its own canonical form, as large in
+// digits as what it is of, and the same however the members are ordered and the strings are escaped.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, in := range []string{`{"b":1.50,"a":[null,true,"\u00e9\/"]}`, `{"\ud83d\ude00":1,"\ufb33":2,"a":1E400}`, `"\u2028"`, `[]`, `-0.0`} {
 		f.Add([]byte(in))
@@ -69,8 +69,8 @@ func FuzzCanonicalJSON(f *testing.F) {
 	})
 }
 
-// FuzzFold throws facts at a run in any order, by any writer, three bytes each: which, about what, and how. Most are refused;
-// those that are not keep the run well formed, and once it is done it stays as it is.
+// FuzzFold throws facts at a run in any order, by any writer, three bytes each: which, about what, and how. Most are
+// refused; those that are not keep the run well formed, and once it is done it stays as it is.
 func FuzzFold(f *testing.F) {
 	for _, script := range fuzzScripts {
 		f.Add([]byte(script))
@@ -120,8 +120,8 @@ func fuzzStep(t require.TestingT, d *agent.Definition, s run.AgentState, kind, a
 		return n
 	}
 	d2 := run.NewDraft(n, "w1", worldTime(n.Entries))
-	require.NoError(t, d2.Add(policy.Early(d, &n, worldValid, worldTime(0).Add(-worldExpiry))...), "what is kept can always be settled")
-	require.False(t, policy.EarlyOwed(&d2.State))
+	require.NoError(t, d2.Add(policy.SettleEarlyDecisions(d, &n, worldValid, worldTime(0).Add(-worldExpiry))...), "what is kept can always be settled")
+	require.False(t, policy.HasEarlyDecisions(&d2.State))
 	return n
 }
 

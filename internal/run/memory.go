@@ -161,8 +161,8 @@ type Correction struct {
 	Detail string         `json:"detail,omitempty"` // with a kind: the parser's error
 }
 
-// Owed reports whether the model still has to be told about the correction.
-func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
+// IsPending reports whether the model still has to be told about the correction.
+func (c *Correction) IsPending() bool { return c != nil && c.Lifecycle != "" }
 
 const stoppedPrefix = "stopped:"
 

@@ -11,11 +11,11 @@ type PlanStage string
 
 // The stages. "" = the run has no plan, or none yet.
 const (
-	PlanAgain PlanStage = "again"     // the planner is asked again
-	PlanSteps PlanStage = "steps"     // the router is asked for the next step's call
-	PlanSums  PlanStage = "synthesis" // every step is done, and a model answers from the results
-	PlanDone  PlanStage = "done"      // the plan has given the run's answer
-	PlanGone  PlanStage = "left"      // the loop has taken over, or the run has ended
+	PlanAgain     PlanStage = "again"     // the planner is asked again
+	PlanSteps     PlanStage = "steps"     // the router is asked for the next step's call
+	PlanSynthesis PlanStage = "synthesis" // every step is done, and a model answers from the results
+	PlanDone      PlanStage = "done"      // the plan has given the run's answer
+	PlanAbandoned PlanStage = "left"      // the loop has taken over, or the run has ended
 )
 
 // Plan is what the machine knows of a run's plan: its stage and the calls it has made. Memory holds the steps and
@@ -43,7 +43,7 @@ type PlanUse struct {
 func (p *Plan) Active() bool { return p.Stage == PlanAgain || p.Working() }
 
 // Working reports whether the plan's steps are being carried out or summed up.
-func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSums }
+func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSynthesis }
 
 // Replies returns the number of replies of models in the run, for inferences and for its plan.
 func (s *AgentState) Replies() int64 { return s.Inferences + s.Plan.Replies }
@@ -147,7 +147,7 @@ func (e PlanFact) apply(s *AgentState) error {
 		s.appendMessage(RoleAssistant, e.block(), seen, s.nextSource(0))
 		p.Answered = p.Heard
 		s.flushQueued()
-	case e.Stage == PlanGone:
+	case e.Stage == PlanAbandoned:
 		s.leavePlan()
 	}
 	return nil
@@ -166,9 +166,9 @@ func (s *AgentState) planProblem(e PlanFact) string {
 		return fmt.Sprintf("the plan is at %q", p.Stage)
 	case (e.Text != "" || e.Static != "") != (e.Stage == PlanDone) || e.Text != "" && e.Static != "":
 		return "the plan's answer is the model's text or the one that stands for it"
-	case (e.Why != "") != (e.Stage == PlanGone):
+	case (e.Why != "") != (e.Stage == PlanAbandoned):
 		return "a reason is required where the loop takes over, and only there"
-	case e.Call != nil && (e.Step < 1 || e.Stage != "" && e.Stage != PlanSums):
+	case e.Call != nil && (e.Step < 1 || e.Stage != "" && e.Stage != PlanSynthesis):
 		return "a call is that of a step"
 	case (e.SystemText != "" || e.SystemBlob) && e.System == "" || e.SystemText != "" && e.SystemBlob:
 		return "a system text stands once, beside its digest"
@@ -189,7 +189,7 @@ func (e PlanFact) block() Block {
 
 // leavePlan adds the plan's calls and their results to the conversation, so that the loop's model does not repeat them.
 func (s *AgentState) leavePlan() {
-	s.Plan.Stage = PlanGone
+	s.Plan.Stage = PlanAbandoned
 	for _, u := range s.Plan.Uses {
 		c, ok := s.Call(u.ID)
 		if !ok || c.Result == nil || c.Result.Shown {

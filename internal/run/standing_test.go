@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// What a grant covers in its run and beyond: under scope call with grants: standing the very arguments count, otherwise none do.
+// What a grant covers in its run and beyond: under scope call with grants: standing the very arguments count, otherwise
+// none do.
 func TestGrantDigests(t *testing.T) {
 	const args = `{"amount":5,"to":"ana"}`
 	base := func(change ...func(*agent.Definition)) agent.Definition {
@@ -68,7 +69,7 @@ func TestGrantDigests(t *testing.T) {
 		for _, s := range []agent.Scope{"", agent.ScopeCall, agent.ScopeTool} {
 			d := base(scope(s), func(d *agent.Definition) { d.Permission.Grants = grants })
 			bound := grants == agent.GrantsStanding && s != agent.ScopeTool
-			require.Equal(t, bound, d.Permission.OfArguments())
+			require.Equal(t, bound, d.Permission.GrantsExactArguments())
 			require.Equal(t, !bound, digests(d, first, args) == digests(d, first, `{}`), "%s %s", grants, s)
 		}
 	}
@@ -131,8 +132,8 @@ func TestA11BoundsUnderCeilings(t *testing.T) {
 		},
 	} {
 		d := agent.Definition{Permission: c.own, Ceilings: []agent.Permission{c.above}}
-		require.Equal(t, c.want, policy.Granting(&d).Bounds, name)
-		require.Equal(t, c.grants, policy.Granting(&d).Grants, name)
+		require.Equal(t, c.want, policy.GrantPolicy(&d).Bounds, name)
+		require.Equal(t, c.grants, policy.GrantPolicy(&d).Grants, name)
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 
 // Valid reports whether s is a status of an existing call.
 func (s CallStatus) Valid() bool {
-	return slices.ContainsFunc(callArrows[:], func(a Arrow[CallStatus]) bool { return a.To == s })
+	return slices.ContainsFunc(callTransitions[:], func(a Transition[CallStatus]) bool { return a.To == s })
 }
 
 // Terminal reports whether s never changes again.
@@ -42,20 +42,21 @@ func (s CallStatus) Terminal() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusCancelled
 }
 
-// Arrow is one allowed change of the status of a run or a call. From is empty where a run or a call begins.
-type Arrow[S ~string] struct {
+// Transition is one allowed change of the status of a run or a call. From is empty where a run or a call begins.
+type Transition[S ~string] struct {
 	From, To S
 	Why      string
 }
 
-// RunArrows returns the run's transition table. Apply accepts no other transition, and reachable runs use each of them.
-func RunArrows() []Arrow[RunStatus] { return slices.Clone(runArrows[:]) }
-
-// CallArrows returns the call's transition table. Apply accepts no other transition, and reachable runs use each of
+// RunTransitions returns the run's transition table. Apply accepts no other transition, and reachable runs use each of
 // them.
-func CallArrows() []Arrow[CallStatus] { return slices.Clone(callArrows[:]) }
+func RunTransitions() []Transition[RunStatus] { return slices.Clone(runTransitions[:]) }
 
-var runArrows = [...]Arrow[RunStatus]{
+// CallTransitions returns the call's transition table. Apply accepts no other transition, and reachable runs use each
+// of them.
+func CallTransitions() []Transition[CallStatus] { return slices.Clone(callTransitions[:]) }
+
+var runTransitions = [...]Transition[RunStatus]{
 	{"", RunRunning, "started"},
 	{RunRunning, RunWaiting, "nothing goes on before somebody answers"},
 	{RunRunning, RunDone, "natural end, stop, error, cancel"},
@@ -63,7 +64,7 @@ var runArrows = [...]Arrow[RunStatus]{
 	{RunWaiting, RunDone, "cancel, error"},
 }
 
-var callArrows = [...]Arrow[CallStatus]{
+var callTransitions = [...]Transition[CallStatus]{
 	{"", StatusNew, "the model asked"},
 	{StatusNew, StatusRunning, "claimed or entered"},
 	{StatusNew, StatusSuspended, "needs a person"},
@@ -83,6 +84,6 @@ var callArrows = [...]Arrow[CallStatus]{
 	{StatusResuming, StatusCancelled, "run ended"},
 }
 
-func allows[S ~string](arrows []Arrow[S], from, to S) bool {
-	return slices.ContainsFunc(arrows, func(a Arrow[S]) bool { return a.From == from && a.To == to })
+func allows[S ~string](all []Transition[S], from, to S) bool {
+	return slices.ContainsFunc(all, func(t Transition[S]) bool { return t.From == from && t.To == to })
 }

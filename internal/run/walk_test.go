@@ -119,8 +119,8 @@ func (k *explorer) failf(n *node, st step, format string, args ...any) {
 	k.t.Fatalf("%s: after %s: %s: %s", k.w.name, strings.Join(n.path, ", "), st.name, fmt.Sprintf(format, args...))
 }
 
-// recount is seenCount the slow way: a successful inference adds one to every message there is; what the model then says has
-// been seen once, what a user or a tool says, and what is said in its name, not at all.
+// recount is seenCount the slow way: a successful inference adds one to every message there is; what the model then
+// says has been seen once, what a user or a tool says, and what is said in its name, not at all.
 func recount(seen []int64, before, after *run.AgentState, e run.Event) []int64 {
 	static := ""
 	switch e := e.(type) {
@@ -292,8 +292,8 @@ func stateHolds(s *run.AgentState) error {
 	return nil
 }
 
-// permitsHold: a request is about calls that failed for it, a tool is in it once, and while somebody owes it a word the model is not told;
-// a call that ran under a grant of its tool ran under one that people gave.
+// permitsHold: a request is about calls that failed for it, a tool is in it once, and while somebody owes it a word the
+// model is not told; a call that ran under a grant of its tool ran under one that people gave.
 func permitsHold(s *run.AgentState) error {
 	for _, r := range s.Permissions.Asked {
 		tools := map[string]bool{}
@@ -322,8 +322,8 @@ func permitsHold(s *run.AgentState) error {
 	return nil
 }
 
-// verdictHolds: what was refused is no output, a correction that is in the conversation has not been seen while it is owed, and only a
-// forced summary is not counted.
+// verdictHolds: what was refused is no output, a correction that is in the conversation has not been seen while it is
+// owed, and only a forced summary is not counted.
 func verdictHolds(s *run.AgentState) error {
 	c := s.Correction
 	switch {
@@ -377,7 +377,7 @@ func callHolds(s *run.AgentState, c run.Call, results int) error {
 		return fmt.Errorf("open %v with result %v", c.Open(), c.Result)
 	case c.Result != nil && c.Result.Shown != (results == 1):
 		return fmt.Errorf("shown %v, %d results", c.Result.Shown, results)
-	case s.Status == run.RunDone && results != 1 && (results != 0 || c.Step == 0 || s.Plan.Stage == run.PlanGone && stepOf(s, c)): // what a plan has done is not said
+	case s.Status == run.RunDone && results != 1 && (results != 0 || c.Step == 0 || s.Plan.Stage == run.PlanAbandoned && stepOf(s, c)): // what a plan has done is not said
 		return fmt.Errorf("the run is done and the call has %d results", results)
 	case (c.Wait != nil) != (c.Status == run.StatusSuspended):
 		return fmt.Errorf("wait %v", c.Wait)
@@ -399,8 +399,8 @@ func callHolds(s *run.AgentState, c run.Call, results int) error {
 	return nil
 }
 
-// nextFits: when the model is asked, every call has its one result; when the run waits, it waits for somebody; when it is
-// parked, nothing else is owed.
+// nextFits: when the model is asked, every call has its one result; when the run waits, it waits for somebody; when it
+// is parked, nothing else is owed.
 func (k *explorer) nextFits(s *run.AgentState) error {
 	a := policy.Next(&k.w.def, s)
 	if (a.Kind == policy.ActDone) != (s.Status == run.RunDone) {
@@ -436,7 +436,8 @@ func (k *explorer) nextFits(s *run.AgentState) error {
 	return resting(&k.w.def, s, a)
 }
 
-// resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
+// resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume
+// counts.
 func resting(d *agent.Definition, s *run.AgentState, a policy.Action) error {
 	if a.Kind != policy.ActInfer && a.Kind != policy.ActWait {
 		return nil
@@ -461,9 +462,9 @@ func resting(d *agent.Definition, s *run.AgentState, a policy.Action) error {
 	return nil
 }
 
-// answered wants a request that every provider takes: each call with exactly one result, directly behind its turn and before anything else
-// that is said. Only calls that wait have one that is not in the conversation, and only under all_suspended. What is in the conversation is
-// in the request, with its seenCount.
+// answered wants a request that every provider takes: each call with exactly one result, directly behind its turn and
+// before anything else that is said. Only calls that wait have one that is not in the conversation, and only under
+// all_suspended. What is in the conversation is in the request, with its seenCount.
 func answered(d *agent.Definition, s *run.AgentState, a policy.Action) error {
 	if err := resting(d, s, a); err != nil {
 		return err
@@ -514,8 +515,8 @@ func answered(d *agent.Definition, s *run.AgentState, a policy.Action) error {
 	return nil
 }
 
-// quotedWell wants a request for a plan to be one that every provider takes: it begins with a user, ends with one, and has neither calls nor
-// results.
+// quotedWell wants a request for a plan to be one that every provider takes: it begins with a user, ends with one, and
+// has neither calls nor results.
 func quotedWell(r agent.Request) error {
 	if len(r.Messages) == 0 || r.Messages[0].Role != run.RoleUser || r.Messages[len(r.Messages)-1].Role != run.RoleUser {
 		return fmt.Errorf("a request for the plan has %d messages and does not begin and end with a user", len(r.Messages))
@@ -578,7 +579,7 @@ func everyEvent(s *run.AgentState) []run.Event {
 		switch stage {
 		case run.PlanDone:
 			e.Text = "late"
-		case run.PlanGone:
+		case run.PlanAbandoned:
 			e.Why = "late"
 		}
 		return e
@@ -600,8 +601,8 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.Hooked{N: s.Hooks + 1, Phase: run.PhaseRunEnd, Patches: []run.Patch{{Path: "/x", Value: []byte("1")}}}, run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: id, Says: []run.Said{{Text: "Hear!"}}},
 		run.PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []run.RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
 		run.PermissionAnswered{Approval: run.ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, run.CallPermitted{Call: id, Approval: "a9"},
-		run.Planned{PlanFact: late(run.PlanDone)}, run.StepRouted{PlanFact: late(run.PlanSums)}, run.Synthesised{PlanFact: late(run.PlanDone)},
-		run.PlanLeft{PlanFact: late(run.PlanGone)},
+		run.Planned{PlanFact: late(run.PlanDone)}, run.StepRouted{PlanFact: late(run.PlanSynthesis)}, run.Synthesised{PlanFact: late(run.PlanDone)},
+		run.PlanLeft{PlanFact: late(run.PlanAbandoned)},
 		run.Remembered{Policy: "listed", Value: json.RawMessage(`["look"]`)}, run.PermissionChecked{Inference: s.Round.Inference}, run.PermissionFailed{Message: "late"},
 		run.Decided{Slot: slot, Approval: run.ApprovalID(s.Run, id, 1), Action: run.ActionDeny, Tools: []string{"wire", "peek"}},
 		run.Evicted{Total: s.EvictedMessages + 1, Summary: "late"}, run.ContextFull{Left: 1, Of: 2},
@@ -637,8 +638,8 @@ func (k *explorer) everyStateCanEnd() {
 	}
 }
 
-// walkKey tells states apart by what decides their future. Sequences and times do not, nor does how a settled call came to its
-// end, but for what was said of it.
+// walkKey tells states apart by what decides their future. Sequences and times do not, nor does how a settled call came
+// to its end, but for what was said of it.
 func walkKey(s *run.AgentState) string {
 	b := make([]byte, 0, 512)
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
@@ -699,7 +700,7 @@ func appendPermissions(b []byte, p *run.Permissions) []byte {
 func appendOpen(b []byte, c run.Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
 	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks), byte('0'+c.Inference))
-	if t, ok := policy.Asked(c); ok {
+	if t, ok := policy.TicketOf(c); ok {
 		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
 	}
 	b = append(strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden), c.Repeats...)
@@ -733,10 +734,10 @@ func (a *arrowsTaken) observe(before, after run.AgentState) {
 // requireTheTables wants every arrow of the tables to have been taken by itself. That no other is taken, Apply sees to.
 func (a *arrowsTaken) requireTheTables(t *testing.T) {
 	t.Helper()
-	for _, arrow := range run.RunArrows() {
+	for _, arrow := range run.RunTransitions() {
 		require.True(t, a.runs[[2]run.RunStatus{arrow.From, arrow.To}], "%v", arrow)
 	}
-	for _, arrow := range run.CallArrows() {
+	for _, arrow := range run.CallTransitions() {
 		require.True(t, a.calls[[2]run.CallStatus{arrow.From, arrow.To}], "%v", arrow)
 	}
 }

@@ -24,7 +24,7 @@ func adviceKey(tenant, agentName, tool string) store.Key {
 // affects no run.
 func (a *attempt) recordAdvice(ctx context.Context) error {
 	def, d := a.def, a.draft
-	if !def.Advises() {
+	if !def.FlagsTools() {
 		return nil
 	}
 	if !d.State.Memory[policy.ApprovalsMemory].Fresh {
@@ -36,7 +36,7 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, c := range def.Unheard(&d.State) {
+	for _, c := range def.UnseenApprovals(&d.State) {
 		answer := []byte(c.Result.Content)
 		if c.Result.Blob != "" {
 			var err error

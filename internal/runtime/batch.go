@@ -254,7 +254,7 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, error
 		if _, err := r.Ports.dropAbandoned(ctx, s); err != nil {
 			return Route{}, err
 		}
-		if route.Next == NextWait && len(policy.Abandoned(s)) > 0 {
+		if route.Next == NextWait && len(policy.AbandonedChildren(s)) > 0 {
 			route.Woken = cancelledMark(s)
 		}
 	}
@@ -319,14 +319,14 @@ func (p Ports) Missing(def *agent.Definition, name string) string {
 }
 
 // isUnlinked reports whether the call needs code that only other processes have. Such a call is left alone: it is not
-// claimed, nobody is asked, and its outcome is not looked into. The invocation ends with ErrElsewhere once nothing else
-// is left to do.
+// claimed, nobody is asked, and its outcome is not looked into. The invocation ends with ErrOtherProcess once nothing
+// else is left to do.
 func (r *round) isUnlinked(c run.Call) bool {
 	missing := r.Missing(r.def, c.Tool)
 	if !r.LeavesUnknown || missing == "" {
 		return false
 	}
-	r.unlinked = fmt.Errorf("call %s: tool %s is not part of this program: %w", c.ID, missing, ErrElsewhere)
+	r.unlinked = fmt.Errorf("call %s: tool %s is not part of this program: %w", c.ID, missing, ErrOtherProcess)
 	return true
 }
 

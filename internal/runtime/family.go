@@ -104,7 +104,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 // never lists the children that were claimed and do not exist: one that is written later finds that it is not needed
 // (isOrphaned).
 func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
-	for _, c := range policy.Abandoned(s) {
+	for _, c := range policy.AbandonedChildren(s) {
 		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
 		if err != nil {
 			return nil, err

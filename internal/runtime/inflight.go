@@ -316,7 +316,7 @@ func (r *round) toolEvent(ctx context.Context, t tool.Tool, c run.Call, res agen
 	if res.Suspend == nil {
 		return r.resultEvent(ctx, c, res)
 	}
-	ticket, err := policy.Checked(*res.Suspend)
+	ticket, err := policy.NormalizeTicket(*res.Suspend)
 	if err == nil {
 		err = r.checkAnswerSchema(ticket)
 	}

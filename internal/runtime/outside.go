@@ -148,7 +148,7 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 			return run.AgentState{}, err
 		}
 		after, err := c.endOutside(ctx, l, def, func(s *run.AgentState) run.Finished {
-			return policy.Interrupt(s, by, note)
+			return policy.InterruptRun(s, by, note)
 		})
 		if err != nil {
 			return run.AgentState{}, err
@@ -186,19 +186,19 @@ type Answer struct {
 	By                string
 }
 
-// ErrUnasked says that an answer changes nothing: the call has been answered or has expired, no event of it was sent,
-// or the run has ended.
-var ErrUnasked = errors.New("the call waits for no answer")
+// ErrNotAwaited says that an answer changes nothing: the call has been answered or has expired, no event of it was
+// sent, or the run has ended.
+var ErrNotAwaited = errors.New("the call waits for no answer")
 
 // Answer puts a service's answer into the run's inbox and wakes the run. Only the first answer to a call counts.
-// Repeating the same answer wakes the run again. Another answer, or one to a call that awaits none, is ErrUnasked. An
-// unknown run is store.ErrNoRun.
+// Repeating the same answer wakes the run again. Another answer, or one to a call that awaits none, is ErrNotAwaited.
+// An unknown run is store.ErrNoRun.
 func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	l, err := in.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
 		return err
 	}
-	unasked := fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	unasked := fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrNotAwaited)
 	c, ok := l.State.Call(a.Call)
 	// a delegated run answers by itself
 	if l.State.Status == run.RunDone || !ok || !c.AwaitsAnswer() || c.Child != "" {

@@ -130,7 +130,7 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 // check adds what is recorded outside the run about tools of the newest round that need a permission: the backend's
 // answer, or standing grants. If doubt is set, because a claim was refused, it reads the grants again.
 func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
-	if policy.Granting(def).Standing() {
+	if policy.GrantPolicy(def).Standing() {
 		return a.checkStanding(ctx, def, d, doubt)
 	}
 	s := &d.State
@@ -417,7 +417,7 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 	}
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
 		live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
-		if err == nil && first && policy.Granting(def).Patterns() { // and patterns that cover a call of the round
+		if err == nil && first && policy.GrantPolicy(def).Patterns() { // and patterns that cover a call of the round
 			tools := policy.ToolsOf(asked)
 			patterns, failed := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, tools, d.Entry.Time)
 			live, err = append(live, policy.CoveringPatterns(def, s, patterns)...), failed
@@ -446,5 +446,5 @@ func standingGrantOf(
 	if g, taken := s.StandingUnder(c, claim); taken {
 		return g, true
 	}
-	return run.StandingGrant{Tool: c.Tool, Digest: policy.RecordOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
+	return run.StandingGrant{Tool: c.Tool, Digest: policy.StandingRecord(def, s, c)}, c.Grant != nil && c.Grant.Standing
 }

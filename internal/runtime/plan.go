@@ -127,7 +127,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 
 // settleEarly applies the kept decisions whose call is now suspended, and notifies the permission backend of them.
 func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
-	for _, fact := range policy.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+	for _, fact := range policy.SettleEarlyDecisions(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
 		if isFull(p.draft) {
 			break
 		}
@@ -211,7 +211,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		p.launch = append(p.launch, c)
 		return nil
 	}
-	if skip, ok := policy.Skip(r.def, &p.draft.State, c); ok {
+	if skip, ok := policy.SkipCall(r.def, &p.draft.State, c); ok {
 		return p.settle(skip)
 	}
 	g, err := r.verdict(ctx, p, c)
@@ -277,7 +277,7 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 			return policy.Gate{}, err
 		}
 		if !live {
-			g = policy.Gate{Refuse: policy.Voided(r.def, c)}
+			g = policy.Gate{Refuse: policy.RefuseVoided(r.def, c)}
 		}
 	}
 	return r.checkPrecondition(ctx, p, c, g)
@@ -310,7 +310,7 @@ func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.G
 // tool, child the delegated run; both may be nil. A call for which there is no room stays unclaimed. It is gated again
 // when another call has ended, here or in a later invocation.
 func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed, child *run.Child) error {
-	if !policy.Launches(r.def, r.runningTools(p), c.Tool) {
+	if !policy.MayLaunch(r.def, r.runningTools(p), c.Tool) {
 		return nil
 	}
 	if claim != nil || child != nil || c.NeedsClaim() || c.Status == run.StatusResuming {
@@ -430,7 +430,7 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 		case e.For == run.ForAnswer:
 			return p.settle(e)
 		case policy.TooManyOpen(r.def, &p.draft.State):
-			notAsked := policy.NotAsked(r.def, c)
+			notAsked := policy.RefuseTooManyOpen(r.def, c)
 			notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
 			err = p.settle(*notAsked)
 		default:
@@ -458,7 +458,7 @@ func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.
 // checkPrecondition reads a call's precondition before people are asked, and again before an approved call runs. A
 // value to show is read once per invocation. A value that lets a call run is read for each entry that would claim it.
 func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
-	reading, needed, err := policy.MustRead(r.def, &p.draft.State, c, g)
+	reading, needed, err := policy.RequiredReading(r.def, &p.draft.State, c, g)
 	if !needed {
 		return g, nil
 	}
@@ -472,7 +472,7 @@ func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call,
 			return g, ended
 		}
 		if err != nil {
-			return policy.Gate{Refuse: policy.Unread(r.def, c, err), Rule: g.Rule}, nil
+			return policy.Gate{Refuse: policy.RefuseUnreadable(r.def, c, err), Rule: g.Rule}, nil
 		}
 	}
 	g = policy.GateChecked(r.def, &p.draft.State, c, g, k, p.draft.Entry.Time)

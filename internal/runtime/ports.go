@@ -205,9 +205,9 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 	}
 }
 
-// Tightened returns pinned definitions with the deployment's current policy for their agents (A17). Decisions and calls
-// use these. An agent that agents does not know gets no current policy.
-func Tightened(pinned Definitions, agents agent.Agents) Definitions {
+// WithCurrentPolicy returns pinned definitions with the deployment's current policy for their agents (A17). Decisions
+// and calls use these. An agent that agents does not know gets no current policy.
+func WithCurrentPolicy(pinned Definitions, agents agent.Agents) Definitions {
 	if agents == nil {
 		return pinned
 	}

@@ -49,7 +49,7 @@ type Ports struct {
 	// the code that agents name besides tools; the zero Set contains the built-in code
 	Hooks hook.Set
 	// LeavesUnknown says that other processes carry on the same runs. Calls that need code this process lacks are then
-	// left to them (ErrElsewhere) instead of failing.
+	// left to them (ErrOtherProcess) instead of failing.
 	LeavesUnknown bool
 	// Trusts is called when a run uses the tools of an MCP server that is not in mcp.lock, which only a laptop allows. If
 	// it is nil, all tools of such a server are disabled.
@@ -73,9 +73,9 @@ var ErrModelBusy = errors.New("the model is busy")
 // ErrContention says that this attempt gives up because its entry lost its sequence too often. A later one may succeed.
 var ErrContention = errors.New("the run is written to by others")
 
-// ErrElsewhere says that this process cannot carry on a run, but another one with more code can. Nothing that the run
-// waits for was used up.
-var ErrElsewhere = errors.New("another process has to carry the run on")
+// ErrOtherProcess says that this process cannot carry on a run, but another one with more code can. Nothing that the
+// run waits for was used up.
+var ErrOtherProcess = errors.New("another process has to carry the run on")
 
 // maxReloads limits how often one invocation plans again after a conflict. maxUncertain limits how often it does so
 // after an error that leaves open whether the write happened.
@@ -170,7 +170,7 @@ func isConflict(err error) bool {
 func isFinal(err error) bool {
 	var forbidden *run.ApplyError
 	final := []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged,
-		errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy, approval.ErrNotLinked}
+		errCleanupCode, ErrCleanupFailed, ErrOtherProcess, ErrModelBusy, approval.ErrNotLinked}
 	return errors.As(err, &forbidden) || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }
 
@@ -422,7 +422,7 @@ func isDecisionOn(e run.Event, c run.Call) bool {
 // addExpiries cancels suspended calls and closes tool requests that have expired, until the entry is full. An expiry
 // never approves (A14).
 func addExpiries(d *run.Draft) error {
-	if err := addWhileRoom(d, policy.Overdue(&d.State, d.Entry.Time)...); err != nil {
+	if err := addWhileRoom(d, policy.ExpireRequests(&d.State, d.Entry.Time)...); err != nil {
 		return err
 	}
 	for _, c := range d.State.Waits() {

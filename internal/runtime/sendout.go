@@ -61,7 +61,7 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Conte
 		if !ok {
 			return nil, fmt.Errorf("no run was claimed for it")
 		}
-		from, err := policy.StartOf(s, t, c)
+		from, err := policy.ChildStartOf(s, t, c)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +114,7 @@ func (r *round) callback(t agent.ToolSpec, c run.Call) (policy.Callback, error) 
 }
 
 // isElsewhere reports whether the call delegates to an agent that only other processes know. Such a call is left alone,
-// and the invocation ends with ErrElsewhere once nothing else is left to do.
+// and the invocation ends with ErrOtherProcess once nothing else is left to do.
 func (r *round) isElsewhere(c run.Call) bool {
 	t, ok := r.def.Tool(c.Tool)
 	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
@@ -123,7 +123,7 @@ func (r *round) isElsewhere(c run.Call) bool {
 	if r.Agents.Find(t.Agent.Agent) != nil {
 		return false
 	}
-	r.unlinked = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrElsewhere)
+	r.unlinked = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrOtherProcess)
 	return true
 }
 
@@ -135,7 +135,7 @@ func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Chil
 		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
 		switch {
 		case errors.Is(err, store.ErrNoRun) && r.LeavesUnknown:
-			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrElsewhere)
+			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrOtherProcess)
 		case errors.Is(err, store.ErrNoRun):
 			return fmt.Errorf("%w: this deployment has no agent %s", ErrUndeliverable, t.Agent.Agent)
 		case err != nil:

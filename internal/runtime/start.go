@@ -298,7 +298,7 @@ type Fork struct {
 	At     int64  // the parent's last entry that both runs share, from 0
 	// idempotency key, in the same space as the keys for starting the agent; "" = a new key is created
 	Key string
-	// Model replaces every model of the parent and of the runs below (Definition.Throughout). Nil = no change.
+	// Model replaces every model of the parent and of the runs below (Definition.WithModelForAll). Nil = no change.
 	Model *agent.ModelSpec
 	By    string // who forks the run, an additional person it acts for; "" = unknown
 }
@@ -337,7 +337,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	}
 	digest := parent.Definition
 	if f.Model != nil { // another definition with that model
-		*def = def.Throughout(*f.Model)
+		*def = def.WithModelForAll(*f.Model)
 		written := *def
 		written.Ceilings = nil // Check refuses ceilings; the fork keeps them
 		if err := written.Check(); err != nil {

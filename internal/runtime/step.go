@@ -112,16 +112,16 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 		return Route{}, err
 	}
 	if orphan {
-		fin := policy.Interrupt(&d.State, "run:"+s.Parent.Run, "it has ended, or does not wait any more")
+		fin := policy.InterruptRun(&d.State, "run:"+s.Parent.Run, "it has ended, or does not wait any more")
 		return a.endBroken(ctx, fin)
 	}
-	early := policy.EarlyOwed(&d.State)
+	early := policy.HasEarlyDecisions(&d.State)
 	if early && !d.State.Begun && len(a.def.Plugins) > 0 { // run_start plugins run before the batch judges early decisions
 		ph, err := a.Ports.phases(a.def) // an error is reported where the plugins run
 		early = err == nil && !ph.chain.BeginsRuns()
 	}
 	// the batch handles early decisions and abandoned children
-	if early || len(policy.Abandoned(&d.State)) > 0 {
+	if early || len(policy.AbandonedChildren(&d.State)) > 0 {
 		return a.routeToTools(), nil
 	}
 	permits := permissions{hooks: a.Hooks, notified: map[string]bool{}}
@@ -150,7 +150,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 		return Route{}, err
 	}
 	d := a.draft
-	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" { // the batch may run a call only after run_start
+	if policy.HasEarlyDecisions(&d.State) && d.State.Permissions.Failed == "" { // a batch may run a call after run_start only
 		if err := a.phases.runStatePhase(ctx, d, run.PhaseRunStart); err != nil {
 			return Route{}, err
 		}
@@ -363,7 +363,7 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 		end := next.End
 		for _, ev := range slices.Backward(a.draft.Entry.Events) { // the model refused or was filtered
 			replied, ok := ev.(run.Replied)
-			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(replied.Stop) {
+			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.IsRefusal(replied.Stop) {
 				end.Detail = replied.Stop
 			}
 		}
@@ -404,7 +404,7 @@ func (a *attempt) endBroken(ctx context.Context, fin run.Finished) (Route, error
 // wait.
 func (st *Stepper) route(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
 	ended := s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq()
-	abandoned := s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait &&
+	abandoned := s.Status == run.RunWaiting && len(policy.AbandonedChildren(s)) > 0 && r.Next == NextWait &&
 		inv.Woken != cancelledMark(s)
 	if s.Owner == inv.Execution && (ended || abandoned) {
 		r.Next, r.Woken = NextTools, 0

@@ -195,7 +195,7 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 // is no refusal.
 func (s *simulation) serviceAnswer(a runtime.Answer) action {
 	return func(ctx context.Context) error {
-		if err := s.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
+		if err := s.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrNotAwaited) {
 			return err
 		}
 		return nil

@@ -118,7 +118,7 @@ func parseResult(raw json.RawMessage) (r result, key, text string) {
 		r.data.Content = string(f.JSON) // compact, since agentfile made it from YAML
 	}
 	if f.Suspend != nil {
-		if _, err := policy.Checked(*f.Suspend); err != nil {
+		if _, err := policy.NormalizeTicket(*f.Suspend); err != nil {
 			return result{}, "suspend", err.Error()
 		}
 	}

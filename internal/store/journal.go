@@ -364,19 +364,19 @@ func (j *Journal) HasEntry(ctx context.Context, tenant, run string, seq int64) (
 
 // Conversation returns every message of the run s, oldest first: the evicted ones, from the journals that hold them,
 // and the live ones. s must have been read whole. Without evicted messages it reads nothing.
-func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.Spoken, error) {
+func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.SeenMessage, error) {
 	if s.EvictedMessages == 0 {
-		return policy.Said(s.Messages.All(), s.Inferences), nil
+		return policy.WithSeenCounts(s.Messages.All(), s.Inferences), nil
 	}
 	evicted, _, err := j.evictedMessages(ctx, tenant, s.Run, s.Seq())
-	return append(evicted, policy.Said(s.Messages.All(), s.Inferences)...), err
+	return append(evicted, policy.WithSeenCounts(s.Messages.All(), s.Inferences)...), err
 }
 
 // evictedMessages returns the messages that had been evicted from a run's conversation up to its entry seq, including
 // those of its origin, and the run's state at seq.
 func (j *Journal) evictedMessages(
 	ctx context.Context, tenant, runID string, seq int64,
-) (evicted []policy.Spoken, s run.AgentState, err error) {
+) (evicted []policy.SeenMessage, s run.AgentState, err error) {
 	entries, err := j.entries(ctx, tenant, runID, 0, seq)
 	if err != nil || len(entries) == 0 {
 		return nil, s, err
@@ -389,8 +389,8 @@ func (j *Journal) evictedMessages(
 		s = run.Seed(past)
 	}
 	for _, e := range entries {
-		var dropped []policy.Spoken
-		if dropped, s, err = policy.Departed(s, e); err != nil {
+		var dropped []policy.SeenMessage
+		if dropped, s, err = policy.ApplyWithEvicted(s, e); err != nil {
 			return nil, s, err
 		}
 		evicted = append(evicted, dropped...)

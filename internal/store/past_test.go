@@ -152,12 +152,13 @@ func (st *story) working(n int) {
 	}
 }
 
-// Everything that was said can be read, whoever's journal it is in, each message once, in order; what has left is marked and counts no more.
+// Everything that was said can be read, whoever's journal it is in, each message once, in order; what has left is
+// marked and counts no more.
 func TestConversation(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		j := store.NewJournal(table, 0)
 		first := evicting(t, j, 10)
-		whole := func(s *run.AgentState, messages int) []policy.Spoken {
+		whole := func(s *run.AgentState, messages int) []policy.SeenMessage {
 			all, err := j.Conversation(t.Context(), acme, s)
 			require.NoError(t, err)
 			require.Len(t, all, messages)

@@ -23,14 +23,15 @@ func evicting(t *testing.T, j *store.Journal, n int) run.AgentState {
 func requireSaid(t *testing.T, want, got run.AgentState) {
 	t.Helper()
 	shown := func(s run.AgentState) any {
-		view, err := policy.ViewMessages(policy.Said(s.Messages.All(), s.Inferences))
+		view, err := policy.ViewMessages(policy.WithSeenCounts(s.Messages.All(), s.Inferences))
 		require.NoError(t, err)
 		return view
 	}
 	require.Equal(t, shown(want), shown(got))
 }
 
-// A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
+// A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where
+// everybody does.
 func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 	read := func(n int) (fault.Counts, store.Loaded, run.AgentState) {
 		table := fault.NewTable(store.NewMemory())

@@ -49,7 +49,7 @@ type Console struct {
 	As     policy.Principal // the visitor, who decides
 	Read   Reader
 	// Conversation returns all messages of a run, oldest first.
-	Conversation func(ctx context.Context, run string) ([]policy.Spoken, error)
+	Conversation func(ctx context.Context, run string) ([]policy.SeenMessage, error)
 	// Blob reads the content of a file that a message names. store.ErrNoBlob where there is none, or it is larger than
 	// MaxPicture.
 	Blob func(ctx context.Context, digest string) ([]byte, error)

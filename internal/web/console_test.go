@@ -51,7 +51,8 @@ func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.
 	return api.Page[approval.Approval]{}, nil
 }
 
-// manyDecided is an API that has more approved requests than an audit looks through, and one that was denied before them.
+// manyDecided is an API that has more approved requests than an audit looks through, and one that was denied before
+// them.
 type manyDecided struct{ runs }
 
 func (manyDecided) FindApprovals(_ context.Context, q approval.Query) (p api.Page[approval.Approval], err error) {
@@ -141,7 +142,7 @@ func TestAgentPageHasEveryGrant(t *testing.T) {
 func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
 		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
-		Read: runs{}, Conversation: func(context.Context, string) ([]policy.Spoken, error) { return nil, nil },
+		Read: runs{}, Conversation: func(context.Context, string) ([]policy.SeenMessage, error) { return nil, nil },
 		Arguments: func(context.Context, string, string, []byte) ([]show.Row, error) { return nil, nil },
 		Agents:    func() []string { return nil }, Definition: func(string) (*agent.Definition, bool) { return nil, false },
 	}
@@ -232,17 +233,17 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	odd := strings.Repeat("\u202e<", 30_000)
 	key := "AKIAIOSFODNN7EXAMPLE" // where the heading is cut, and where the message is
 	words := run.Text{Text: strings.Repeat("x", 114) + " " + key + strings.Repeat(" x", 9928) + " " + key + strings.Repeat(" x", 9)}
-	all := []policy.Spoken{{Message: run.Message{Role: run.RoleUser, Block: words}}, {Message: run.Message{Role: run.RoleAssistant, Block: words}}}
+	all := []policy.SeenMessage{{Message: run.Message{Role: run.RoleUser, Block: words}}, {Message: run.Message{Role: run.RoleAssistant, Block: words}}}
 	one := api.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for i := range 100 {
-		all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
-		all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleAssistant, Block: run.ToolUse{
+		all = append(all, policy.SeenMessage{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
+		all = append(all, policy.SeenMessage{Message: run.Message{Role: run.RoleAssistant, Block: run.ToolUse{
 			ID: fmt.Sprint(i, odd), Name: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 3000) + `0]`),
 		}}})
 	}
 	w.console("user:ana", func(c *web.Console) {
 		c.Read = runs{run: one}
-		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) { return all, nil }
 		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Row, error) {
 			return make([]show.Row, len(raw)/2), nil
 		}
@@ -261,14 +262,14 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 func TestConsoleShowsPictures(t *testing.T) {
 	w := newHarness(t, asks(five))
 	png := "\x89PNG\r\n\x1a\n"
-	media := func(kind, data string) policy.Spoken {
-		return policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{Name: "x", MediaType: kind, Data: base64.StdEncoding.EncodeToString([]byte(data))}}}
+	media := func(kind, data string) policy.SeenMessage {
+		return policy.SeenMessage{Message: run.Message{Role: run.RoleUser, Block: run.Media{Name: "x", MediaType: kind, Data: base64.StdEncoding.EncodeToString([]byte(data))}}}
 	}
-	all := []policy.Spoken{media("image/png", png), media("image/png", "<svg onload=alert(1)>"), media("image/svg+xml", "<svg/>"), media("text/plain", "hi")}
-	all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/gif", Blob: "digest"}}})
+	all := []policy.SeenMessage{media("image/png", png), media("image/png", "<svg onload=alert(1)>"), media("image/svg+xml", "<svg/>"), media("text/plain", "hi")}
+	all = append(all, policy.SeenMessage{Message: run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/gif", Blob: "digest"}}})
 	w.console("user:ana", func(c *web.Console) {
 		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}
-		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) { return all, nil }
 		c.Blob = func(_ context.Context, digest string) ([]byte, error) { return []byte("GIF89a" + digest), nil }
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil)
@@ -325,11 +326,11 @@ func TestConsoleTakesOneInput(t *testing.T) {
 // of the timeline leads to its message.
 func TestConsoleShowsALongRun(t *testing.T) {
 	w := newHarness(t, asks(five))
-	var all []policy.Spoken
+	var all []policy.SeenMessage
 	var events []api.Event
 	for seq := range int64(1000) {
 		role := []run.Role{run.RoleUser, run.RoleAssistant}[seq%2]
-		all = append(all, policy.Spoken{Message: run.Message{
+		all = append(all, policy.SeenMessage{Message: run.Message{
 			Role: role, Block: run.Text{Text: fmt.Sprint("Message ", seq)}, Source: run.Source{Seq: seq},
 		}})
 		if role == run.RoleUser {
@@ -344,7 +345,7 @@ func TestConsoleShowsALongRun(t *testing.T) {
 	w.console("user:ana", func(c *web.Console) {
 		usage := run.Usage{Input: 500_000, Output: 117_000, CacheRead: 1000}
 		c.Read = told{runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000, Usage: usage}}, events}
-		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) { return all, nil }
 	})
 	newest, before := 1000, ""
 	for ; newest > 0; newest -= 200 {

@@ -368,7 +368,7 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 }
 
 // newOutput returns the run's output as a tree; nil = there is none, or its newest message is the output.
-func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*resultBlock, error) {
+func (s *pageBuilder) newOutput(ctx context.Context, all []policy.SeenMessage) (*resultBlock, error) {
 	var words string
 	switch raw := s.run.Output; {
 	case len(raw) == 0 || string(raw) == "null":
@@ -384,7 +384,7 @@ func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*resu
 }
 
 // newChatItems renders messages, each call with its result in one item. The newest ones use the text budget first.
-func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, from int) ([]chatItem, error) {
+func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.SeenMessage, from int) ([]chatItem, error) {
 	all := make([]chatItem, len(part))
 	results := map[string]int{} // by call, of the results whose calls are not met yet
 	for i, m := range slices.Backward(part) {
@@ -419,7 +419,7 @@ func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, fr
 }
 
 // fillItem renders the block of a message.
-func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spoken) (err error) {
+func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.SeenMessage) (err error) {
 	switch b := m.Block.(type) {
 	case run.Text:
 		if m.Source.Run == "" {

@@ -119,7 +119,7 @@ func (c *console) mentions(ctx context.Context, id, words string) (bool, error) 
 	}
 	all, err := c.Conversation(ctx, id)
 	words = strings.ToLower(words)
-	return slices.ContainsFunc(all, func(m policy.Spoken) bool {
+	return slices.ContainsFunc(all, func(m policy.SeenMessage) bool {
 		text := ""
 		switch b := m.Block.(type) {
 		case run.Text:
@@ -173,7 +173,7 @@ func (c *console) newRunRow(ctx context.Context, h api.RunHead) (runRow, error) 
 	return row, nil
 }
 
-func firstMessageText(all []policy.Spoken) string {
+func firstMessageText(all []policy.SeenMessage) string {
 	for _, m := range all {
 		if words, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.TrimSpace(words.Text) != "" {
 			text, _ := truncate(strings.Join(strings.Fields(words.Text), " "), maxPreview)

@@ -125,7 +125,7 @@ func (a *assembly) interrupted(err error) error {
 	a.thoughts = slices.DeleteFunc(a.thoughts, func(t *thought) bool { return !t.whole })
 	a.stop = policy.StopInterrupted
 	if reply, nonsense := a.reply(); nonsense == nil { // else the error says enough
-		failure.Partial = policy.Interrupted(reply)
+		failure.Partial = policy.KeepInterrupted(reply)
 	}
 	return err
 }

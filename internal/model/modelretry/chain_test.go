@@ -91,7 +91,8 @@ func (s slowStream) Generate(ctx context.Context, r agent.Request) (agent.Reply,
 	return agent.Reply{}, &agent.ModelError{Class: agent.ModelTimeout, Partial: &agent.Reply{Model: r.Model.ID, Text: "I ren", StopReason: policy.StopInterrupted}}
 }
 
-// A stream that its model's own time cut is kept; one that the caller's time cut is nobody's answer: the caller asks again.
+// A stream that its model's own time cut is kept; one that the caller's time cut is nobody's answer: the caller asks
+// again.
 func TestStreamsCutByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.System()
@@ -126,8 +127,8 @@ func TestChainAsksEachAlone(t *testing.T) {
 		require.Equal(t, 250*time.Millisecond, m.Retry.Backoff, "the first one's, where it has none")
 	}
 	m := chain(1).Model
-	require.Equal(t, "c", m.Answering(2).ID)
-	require.Equal(t, "a", m.Answering(3).ID)
+	require.Equal(t, "c", m.ChainModel(2).ID)
+	require.Equal(t, "a", m.ChainModel(3).ID)
 }
 
 // Whoever asks to wait longer than the window is not asked again.

@@ -141,7 +141,7 @@ func (a *assembly) interrupted(err error) error {
 	if failure, ok := errors.AsType[*agent.ModelError](err); ok {
 		// they were still to come
 		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 })
-		failure.Partial = policy.Interrupted(a.reply())
+		failure.Partial = policy.KeepInterrupted(a.reply())
 	}
 	return err
 }

@@ -101,7 +101,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	if class != "" {
 		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
 		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message,
-			Partial: policy.Interrupted(l.reply(r))}
+			Partial: policy.KeepInterrupted(l.reply(r))}
 	}
 	return l.reply(r), nil
 }

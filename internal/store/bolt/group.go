@@ -26,7 +26,7 @@ type pending struct {
 //
 // An error of the commit itself (a full disk) means that the outcome is unknown, by the port's contract. Usually
 // nothing was written and the table continues to work. If that cannot be determined, this and every later call return
-// ErrUnsure.
+// ErrUnknownState.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := cmp.Or(ctx.Err(), store.CheckOps(ops)); err != nil {
 		return err
@@ -139,6 +139,6 @@ func (t *Table) checkDoubtfulCommit(attempt int, cause error) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fault = fmt.Errorf("%w: %w", ErrUnsure, cause)
+	t.fault = fmt.Errorf("%w: %w", ErrUnknownState, cause)
 	return t.fault
 }

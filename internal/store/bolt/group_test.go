@@ -90,7 +90,8 @@ func TestGroupFails(t *testing.T) {
 	require.NoError(t, tb.Write(t.Context(), absentPut("1", "again")), "the table goes on")
 }
 
-// TestDoubt: a commit that failed is harmless while its transaction is not to be seen; else the table is of no more use.
+// TestDoubt: a commit that failed is harmless while its transaction is not to be seen; else the table is of no more
+// use.
 func TestDoubt(t *testing.T) {
 	tb := newTable(t)
 	full := errors.New("disk full")
@@ -98,13 +99,13 @@ func TestDoubt(t *testing.T) {
 	require.Equal(t, full, tb.checkDoubtfulCommit(commits(t, tb)+1, full))
 	require.NoError(t, tb.Write(t.Context(), absentPut("1", "b")))
 	err := tb.checkDoubtfulCommit(commits(t, tb), full)
-	require.ErrorIs(t, err, ErrUnsure)
+	require.ErrorIs(t, err, ErrUnknownState)
 	require.ErrorIs(t, err, full)
-	require.ErrorIs(t, tb.Write(t.Context(), absentPut("x", "b")), ErrUnsure)
+	require.ErrorIs(t, tb.Write(t.Context(), absentPut("x", "b")), ErrUnknownState)
 	_, _, err = tb.Get(t.Context(), store.Key{PK: "P", SK: "x"})
-	require.ErrorIs(t, err, ErrUnsure)
+	require.ErrorIs(t, err, ErrUnknownState)
 	_, err = tb.Query(t.Context(), store.Range{PK: "P"})
-	require.ErrorIs(t, err, ErrUnsure)
+	require.ErrorIs(t, err, ErrUnknownState)
 	require.NoError(t, tb.Close())
 	again, err := Open(tb.path, Options{})
 	require.NoError(t, err, "the file and its lock are free")

@@ -33,9 +33,9 @@ var (
 	ErrLocked = errors.New("in use by another process")
 	// ErrDamaged says that the file is not a store, or that its content has changed.
 	ErrDamaged error = damaged{}
-	// ErrUnsure says that the content of the disk is unknown after a failed commit. Every call returns it until the file
-	// is opened again.
-	ErrUnsure = errors.New("an earlier commit failed, the store must be opened again")
+	// ErrUnknownState says that the content of the disk is unknown after a failed commit. Every call returns it until the
+	// file is opened again.
+	ErrUnknownState = errors.New("an earlier commit failed, the store must be opened again")
 )
 
 // damaged is the type of ErrDamaged, which is a store.ErrDamaged, too.

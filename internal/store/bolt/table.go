@@ -25,7 +25,7 @@ type Table struct {
 	lead  chan struct{} // held by the one Write that commits (group.go)
 	mu    sync.Mutex    // guards queue and fault
 	queue []*pending
-	fault error // set once a commit failed with an unknown outcome; wraps ErrUnsure
+	fault error // set once a commit failed with an unknown outcome; wraps ErrUnknownState
 }
 
 // Close waits for running calls and releases the file. Later calls fail.

@@ -85,7 +85,7 @@ type Journal interface {
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error)
 	Stored(ctx context.Context, tenant, run string, from int64, count int) ([][]byte, error)
 	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
-	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.Spoken, error)
+	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.SeenMessage, error)
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
 	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int,
 		cursor string) (heads []store.Head, next string, err error)

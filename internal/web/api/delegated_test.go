@@ -20,13 +20,13 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// delegate starts a run that is carried out for a call of another, of the same agent below its own policy, and follows it until it is done
-// or waits.
+// delegate starts a run that is carried out for a call of another, of the same agent below its own policy, and follows
+// it until it is done or waits.
 func (b *bench) delegate(key string, p run.Parent, change ...func(*agent.Definition)) api.Run {
 	b.t.Helper()
 	written, ok := b.backend.Agents.Agent("payer")
 	require.True(b.t, ok)
-	child := policy.Delegated(written, *written)
+	child := policy.PinDelegated(written, *written)
 	for _, f := range change {
 		f(&child)
 	}
@@ -134,7 +134,8 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 	}
 }
 
-// A list of what a run asks is looked through from the run's beginning, and no further than so many pages: it goes on at its cursor.
+// A list of what a run asks is looked through from the run's beginning, and no further than so many pages: it goes on
+// at its cursor.
 func TestRequestsOfARunAmongMany(t *testing.T) {
 	b := newBench(t, pay)
 	root := b.start("root")

@@ -92,7 +92,7 @@ func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) 
 		a.Already = a.Already && errors.Is(err, errRepeated)
 		switch {
 		case errors.Is(err, errRepeated):
-		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
+		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrNotAwaited):
 			*a.Applied = false
 		case err != nil:
 			return 0, nil, err
@@ -436,7 +436,7 @@ func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Calle
 	switch err = s.Inputs.Answer(r.Context(), given); {
 	case errors.Is(err, store.ErrNoRun):
 		return 0, nil, errCallbackNotFound()
-	case err != nil && !errors.Is(err, runtime.ErrUnasked):
+	case err != nil && !errors.Is(err, runtime.ErrNotAwaited):
 		return 0, nil, err
 	}
 	return http.StatusAccepted, Applied{Applied: err == nil}, nil

@@ -34,7 +34,7 @@ func (w *writer) writeArvo(e Event) {
 		names := map[run.Lifecycle]string{
 			run.LifecycleInit: "agent.init", run.LifecycleOutputError: "agent.self.correction",
 		}
-		messages, err := policy.ViewMessages(policy.Said(d.messages, d.asked))
+		messages, err := policy.ViewMessages(policy.WithSeenCounts(d.messages, d.asked))
 		w.err = cmp.Or(w.err, err)
 		w.emit(cmp.Or(names[d.Lifecycle], "agent.resume"), "system", d.system, "messages", messages,
 			"tools", append([]string{}, d.tools...), "llmResponseType", d.output, "cycle", d.Cycle)

@@ -177,7 +177,7 @@ func (p *projection) addStart(resumed bool) {
 // addConversation adds the whole conversation, after a change that is more than an append.
 func (p *projection) addConversation(evicted bool) {
 	list := p.after.Messages.All()
-	messages, err := policy.ViewMessages(policy.Said(list, p.after.Inferences))
+	messages, err := policy.ViewMessages(policy.WithSeenCounts(list, p.after.Inferences))
 	p.err = cmp.Or(p.err, err)
 	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
 		Messages: messages, Summary: policy.SummaryShown(&p.after), evicted: evicted, list: list,
@@ -416,7 +416,7 @@ func (p *projection) newPendingCall(c run.Call) (d ToolCallReadyData, asks bool)
 	if c.Asks > 1 {
 		d.ID += "_" + strconv.Itoa(c.Asks)
 	}
-	if t, ok := policy.Asked(c); ok && c.Wait.For == run.ForInput {
+	if t, ok := policy.TicketOf(c); ok && c.Wait.For == run.ForInput {
 		if t.Pending.ID != c.ID {
 			d.ID = t.Pending.ID
 		}

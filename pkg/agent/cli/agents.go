@@ -125,7 +125,7 @@ func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, er
 		if err != nil {
 			return nil, err
 		}
-		*d = d.Throughout(m) // no fallbacks; delegated agents use it too
+		*d = d.WithModelForAll(m) // no fallbacks; delegated agents use it too
 	}
 	if c.dir != "" { // confines every tool to the folder, and starts the programs of MCP servers there
 		root, err := filepath.Abs(c.dir)
@@ -135,7 +135,7 @@ func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, er
 		if info, err := os.Stat(root); err != nil || !info.IsDir() {
 			return nil, usageErrorf("--dir: %s is not a directory", c.dir)
 		}
-		*d = d.Within(root) // delegated agents too
+		*d = d.ConfinedTo(root) // delegated agents too
 	}
 	if err := d.Check(); err != nil {
 		return nil, usageErrorf("agent %s: %w", arg, err)
@@ -155,7 +155,7 @@ func (p *program) withModel(name, model string) (*agent.Definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := d.Throughout(m)
+	own := d.WithModelForAll(m)
 	if _, err := p.newModel(own.Model, nil); err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func (p *program) printGraph() error {
 	if err != nil {
 		return err
 	}
-	all := []string{machine, statesDiagram(run.RunArrows()), statesDiagram(run.CallArrows())}
+	all := []string{machine, statesDiagram(run.RunTransitions()), statesDiagram(run.CallTransitions())}
 	p.printText("%s", strings.TrimSuffix(strings.Join(all, "\n"), "\n"))
 	return p.printJSON(map[string]any{"mermaid": all})
 }
@@ -139,7 +139,7 @@ func (p *program) printGraph() error {
 func statesDiagram[S interface {
 	~string
 	Terminal() bool
-}](arrows []run.Arrow[S]) string {
+}](arrows []run.Transition[S]) string {
 	lines, ends := []string{"stateDiagram-v2"}, []string(nil)
 	for _, a := range arrows {
 		lines = append(lines, fmt.Sprintf("    %s --> %s : %s", cmp.Or(string(a.From), "[*]"), a.To, a.Why))
