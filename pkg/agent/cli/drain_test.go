@@ -133,6 +133,22 @@ func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
 	require.Empty(t, b.entered)
 }
 
+// A command that starts a run leaves the other open runs alone.
+func TestARunCarriesOnNoOther(t *testing.T) {
+	b := newPaymentServer(t)
+	d := newPayerHarness(t, b)
+	d.write("short/model.jsonl", `{"text": "Done."}`)
+	d.write("short/agent.yaml", "name: short\nsystem: You answer.\nmodel: {provider: script, file: model.jsonl}\n")
+	p := startDevProcess(t, d)
+	open := p.startRun("payer")
+	<-b.entered
+	p.kill()
+	d.exits(0, "run", filepath.Join(d.dir, "short"), "--message", "x")
+	require.Equal(t, "p1 running 1, p2 new 0", d.formatPayments(open))
+	d.exits(3, "resume")
+	require.Equal(t, "p1 suspended 1, p2 new 0", d.formatPayments(open))
+}
+
 func (d *harness) loadRun(run string) (r api.Run) {
 	d.t.Helper()
 	who := d.exits(0, "show", run, "--json")

@@ -50,6 +50,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
+	p.fresh = c.Key == ""
 	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
 	start, uploads := api.Start{Definition: def, Key: key, Continues: c.Continue}, []upload(nil)
 	if c.Input != "" {
@@ -354,6 +355,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 		if _, err := p.newModel(m, nil); err != nil {
 			return usageErrorf("--model: %v", err)
 		}
+	p.fresh = c.Key == ""
 		f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	return p.withExistingStore(ctx, true, func(s *session) error {

@@ -43,10 +43,11 @@ func (p *program) withSession(ctx context.Context, carry bool, f func(s *session
 	if p.registry = known; carry || p.command == "resume" {
 		p.logSkippedAgents(problems)
 	}
-	s := &session{p: p, who: who, as: as, resumes: carry}
+	s := &session{p: p, who: who, as: as, resumes: carry && !p.fresh}
 	if err := s.openOrDial(ctx); err != nil {
 		return err
 	}
+	s.resumes = carry // where the process that has the store now ends before the run
 	err = f(s)
 	if closed := s.Close(ctx); closed != nil {
 		p.logLine("countersign: %s", lines(closed.Error()))
