@@ -91,7 +91,7 @@ func ApplyWithEvicted(s run.AgentState, e run.Entry) (left []SeenMessage, after 
 
 // The errors of ContinueFrom and ForkFrom. An open call that takes another back is in no fork: it would be made twice.
 var (
-	ErrNotFinished = errors.New("the run has not finished")
+	ErrNotFinished = errors.New("the run has not finished (decide what it waits for, or cancel it)")
 	ErrCallRunning = errors.New("a call was running at that entry")
 	ErrUndoing     = errors.New("the run takes a call back, which is done once")
 )

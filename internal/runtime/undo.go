@@ -42,6 +42,10 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	} else if !errors.Is(err, store.ErrNoRun) {
 		return s, false, fmt.Errorf("undo: %w", err)
 	}
+	if past.Status != run.RunDone {
+		return s, false, fmt.Errorf("undo call %q of run %s, which is %s: %w", u.Call, u.Run, past.Status,
+			policy.ErrNotFinished)
+	}
 	seed, err := st.continueRun(ctx, u.Run, &first)
 	if err != nil {
 		return s, false, err

@@ -319,6 +319,9 @@ func (w *follower) printEvent(e api.Event) {
 		}
 	case run.Replied:
 		w.printReply(f, e.At)
+	case run.UndoOrdered:
+		w.tools[f.Call.ID] = cmp.Or(f.Call.Tool, f.Call.Name)
+		w.print("call", "%s %s, to take back %s", w.callLabel(f.Call.ID), w.maskInput(f.Call.Name, f.Call.Input), f.Of)
 	case run.PlanEvent:
 		w.printPlan(f)
 	case run.ToolsListed:
