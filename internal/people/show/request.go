@@ -242,12 +242,16 @@ func (s *builder) whoRows() (all facts) {
 		expired = "%1, then the model is told that nobody knows"
 	}
 	all.add("expires", textf(expired, s.view.timeText(a.ExpiresAt)))
-	if len(a.EscalateTo) > 0 {
-		words, at := "at %1, then these decide as well: %2", a.EscalatesAt
+	if len(a.EscalateTo)+len(a.AboveTo) > 0 {
+		words, at := "at %1, then %2", a.EscalatesAt
 		if !a.EscalatedAt.IsZero() {
-			words, at = "since %1 these decide as well: %2", a.EscalatedAt
+			words, at = "since %1 %2", a.EscalatedAt
 		}
-		all.add("escalates", textf(words, s.view.timeText(at), namesText(a.EscalateTo)))
+		who := textf("these decide as well: %1", namesText(a.EscalateTo))
+		if len(a.Above) > 0 { // whoever joins one set may have to be in the others
+			who = textf("these decide: %1", ApproversText(a.ApproversAt(a.EscalatesAt)))
+		}
+		all.add("escalates", textf(words, s.view.timeText(at), who))
 	}
 	all.add("if granted", grantText(a))
 	for _, p := range a.Permissions {
@@ -372,6 +376,9 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 	var lines []Row
 	for _, e := range all {
 		lines = append(lines, e.lines...)
+	}
+	if a.Status == approval.Voided { // the request does not have the time
+		lines = append(lines, Row{Value: ownText(voidedText(a))})
 	}
 	return lines
 }

@@ -83,7 +83,7 @@ func TestB1TheDocument(t *testing.T) {
 		"run": "r1, call c1", "below": "call c9 of run r0, for run r0", "requester": "user:ana", "why": "over 50",
 		"approvers": "group:finance; and at once group:support", "quorum": "2 different people approve, and one who denies is enough; 1 of 2 so far: user:bo",
 		"asked": "2026-11-22 11:00:00 UTC", "expires": "2026-11-23 11:00:00 UTC, then it is refused",
-		"escalates": "at 2026-11-22 13:00:00 UTC, then these decide as well: group:heads", "if denied": "the call is not carried out, and the model is told so",
+		"escalates": "at 2026-11-22 13:00:00 UTC, then these decide: group:finance, group:heads; and at once group:support", "if denied": "the call is not carried out, and the model is told so",
 	} {
 		require.Equal(t, want, got[name], name)
 	}
@@ -105,7 +105,13 @@ func TestB1TheDocument(t *testing.T) {
 	again.OriginalArgs = json.RawMessage(`{"amount":5}`)
 	require.Equal(t, `edited: the arguments are a person's; user:di had changed those of the model to {"amount":5}`,
 		written(show.BuildDocument(again, v), show.Warnings))
+	again.Status, again.Decisions = approval.Voided, []approval.Decision{{By: "user:di", Action: approval.Approve, At: noon}}
+	require.Contains(t, written(show.BuildDocument(again, v), show.History),
+		"approved by user:di\nvoid: before the approved call ran, what it depends on or the policy changed; it is asked about again")
+	again.Quorum = 2
+	require.Contains(t, written(show.BuildDocument(again, v), show.History), "\nvoid: the policy changed, and it is asked about again, or the call")
 	again.Kind = approval.KindOutcome
+	require.Contains(t, written(show.BuildDocument(again, v), show.History), "\nvoid: what became of the call is known without an answer")
 	require.Contains(t, values(show.BuildDocument(again, v))["expires"], "UTC, then the model is told that nobody knows")
 }
 

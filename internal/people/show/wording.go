@@ -204,6 +204,19 @@ func StatusText(s approval.Status) string {
 	}[s]
 }
 
+// voidedText says why a request is void, as far as the request tells.
+func voidedText(a approval.Approval) string {
+	switch {
+	case a.Kind == approval.KindOutcome:
+		return "void: what became of the call is known without an answer"
+	case run.IsSharedBudgetTool(first(a.Tools)):
+		return "void: there is budget again"
+	case a.Kind == approval.KindCall && len(a.CountedApprovals()) >= max(1, a.Quorum):
+		return "void: before the approved call ran, what it depends on or the policy changed; it is asked about again"
+	}
+	return "void: the policy changed, and it is asked about again, or the call was settled without this request"
+}
+
 // timesInText are the times in a text of ours, as FormatTime writes them.
 var timesInText = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`)
 
