@@ -107,9 +107,12 @@ type callOutcome struct {
 	Reason run.CallReason `json:"reason,omitempty"`
 }
 
-// cannot notes something that a scenario cannot say.
+// cannot notes something that a scenario cannot say, once.
 func (x *exporter) cannot(format string, args ...any) {
-	x.problems = append(x.problems, fmt.Errorf(format, args...))
+	problem := fmt.Errorf(format, args...)
+	if !slices.ContainsFunc(x.problems, func(p error) bool { return p.Error() == problem.Error() }) {
+		x.problems = append(x.problems, problem)
+	}
 }
 
 func (x *exporter) export(id string) ([]byte, error) {

@@ -152,7 +152,7 @@ func TestExportedRuns(t *testing.T) {
 			}
 			if why != "" {
 				require.ErrorContains(t, err, "export run "+sim.run+" as a test: ")
-				require.ErrorContains(t, err, why)
+				require.Equal(t, 1, strings.Count(err.Error(), why), err)
 				return
 			}
 			require.NoError(t, err)
