@@ -222,10 +222,11 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 // StopInterrupted is the StopReason of a reply whose stream broke off.
 const StopInterrupted = "interrupted"
 
-// IsRefusal reports whether a provider's stop reason means that the model refused to answer, or that a filter stopped
-// it.
-func IsRefusal(stop string) bool {
-	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened"}, stop)
+// IsCutShort reports whether a provider's stop reason means that a reply is not whole: the model refused to answer, a
+// filter stopped it, or it reached its longest output.
+func IsCutShort(stop string) bool {
+	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened", "length",
+		"max_tokens"}, stop)
 }
 
 // KeepInterrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are

@@ -26,6 +26,7 @@ type RunView struct {
 	Usage          run.Usage        `json:"usage"`
 	Cost           run.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
 	Messages       []MessageView    `json:"messages,omitzero"` // the newest 200; nil = left out
+	Queued         []MessageView    `json:"queued,omitempty"`  // of users, until the open calls have their results
 	Calls          []CallView       `json:"calls,omitzero"`    // the newest 200; nil = left out
 	Waiting        []WaitView       `json:"waiting"`
 	// accepted inputs that are not applied yet; a waiting run with some is about to continue
@@ -120,6 +121,15 @@ func View(s *run.AgentState) (v RunView, err error) {
 	for _, r := range s.OpenRequests() { // it belongs to no call; the first that it blocked stands for it
 		v.Waiting = append(v.Waiting, WaitView{Call: r.First(), For: run.ForApproval, Approval: r.Approval, Since: r.Since,
 			Expires: r.Expires})
+	}
+	queued := []SeenMessage{}
+	for _, q := range s.Queued {
+		if !q.Permission {
+			queued = append(queued, SeenMessage{Message: run.Message{Role: run.RoleUser, Block: q.Block}})
+		}
+	}
+	if v.Queued, err = ViewMessages(queued); err != nil {
+		return v, err
 	}
 	if v.Messages, err = ViewMessages(WithSeenCounts(newestOf(s.Messages.All()), s.Inferences)); err == nil {
 		v.Output, err = OutputView(s)

@@ -361,9 +361,9 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 	case policy.ActEnd:
 		t.open = a.draft.Clone()
 		end := next.End
-		for _, ev := range slices.Backward(a.draft.Entry.Events) { // the model refused or was filtered
+		for _, ev := range slices.Backward(a.draft.Entry.Events) {
 			replied, ok := ev.(run.Replied)
-			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.IsRefusal(replied.Stop) {
+			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.IsCutShort(replied.Stop) {
 				end.Detail = replied.Stop
 			}
 		}

@@ -281,7 +281,7 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 	}
 	run.Inbox = len(l.Inbox)
 	if messages == "0" {
-		run.Messages, run.Calls = nil, nil
+		run.Messages, run.Calls, run.Queued = nil, nil, nil
 	}
 	s.addUndos(r.Context(), &l.State, run.Calls)
 	return http.StatusOK, run, nil

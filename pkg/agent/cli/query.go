@@ -128,6 +128,9 @@ func (p *program) printRun(r api.Run) {
 	fact("run", "%s", r.ID)
 	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
 	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)+" "+line(r.Detail)))
+	if cut := cutNote(r); cut != "" {
+		fact("cut", "%s", cut)
+	}
 	if r.Cost > 0 {
 		fact("cost", "%s USD", r.Cost)
 	}
@@ -168,6 +171,9 @@ func (p *program) printRun(r api.Run) {
 			fact("undo", "%s", p.formatUndo(r.ID, c))
 		}
 	}
+	if n := len(r.Queued); n > 0 {
+		fact("queued", "%s, until the calls have their results", counted(n, "message"))
+	}
 	for _, w := range r.Waiting {
 		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), p.stamp(w.Expires))
 		if w.Ticket != nil && w.Ticket.Message != "" {
@@ -189,7 +195,7 @@ func (p *program) printRun(r api.Run) {
 }
 
 func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r api.Run) error {
-	for _, m := range r.Messages {
+	for _, m := range slices.Concat(r.Messages, r.Queued) {
 		var b struct {
 			Type, Text, Name, ID, MediaType, Blob, Content string
 			Input                                          json.RawMessage

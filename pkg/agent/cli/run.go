@@ -328,10 +328,20 @@ func (p *program) printOutcome(r api.Run) {
 		p.logLine("run %s ended in error: %s: %s", r.ID, r.Error.Code, lines(r.Error.Message))
 	case r.Reason == run.ReasonCancelled:
 		p.logLine("run %s was cancelled", r.ID)
+	case cutNote(r) != "":
+		p.logLine("run %s: %s", r.ID, cutNote(r))
 	}
 	if out := formatOutput(r.Output); out != "" {
 		p.printLine("%s", out)
 	}
+}
+
+// cutNote says that the answer of a run is not whole; "" = it is, or the reason of its end says more.
+func cutNote(r api.Run) string {
+	if r.Reason != run.ReasonNaturalEnd || r.Detail == "" {
+		return ""
+	}
+	return "the last reply is not whole: the provider ended it with " + line(r.Detail)
 }
 
 type forkCommand struct {
