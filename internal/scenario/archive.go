@@ -127,7 +127,7 @@ func (ps *problems) openArchive(data []byte) (description string, files map[stri
 	}
 	for _, f := range requiredFiles {
 		if _, ok := files[f]; !ok {
-			ps.at(1, f, "got no such file, want it")
+			ps.at(1, f, "got no such file, want it behind a line -- %s --", f)
 		}
 	}
 	return strings.TrimSpace(string(a.Comment)), files

@@ -214,6 +214,9 @@ func (p *program) readAgentFile(file string, c agentOverrides) (_ *agent.Definit
 	if err == nil {
 		dir, err = filepath.Abs(filepath.Dir(file))
 	}
+	if inside, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*", agentFile)); err != nil && len(inside) > 0 {
+		err = fmt.Errorf("%w; want one of %s", err, strings.Join(inside, ", "))
+	}
 	if err != nil {
 		return nil, "", usageErrorf("read agent: %v", err)
 	}
