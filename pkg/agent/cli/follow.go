@@ -335,14 +335,11 @@ func (w *follower) printEvent(e api.Event) {
 	case run.ToolsDisabled:
 		w.print("disabled", "%s of %s: %s", f.Tool, f.Server, w.s.p.disabledReason(run.DisabledTool{Why: f.Why}))
 	case run.Finished:
-		switch {
-		case f.Error != nil:
-			w.print("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
-		case f.Detail != "":
-			w.print("done", "%s: %s", f.Reason, truncate(f.Detail, maxTextWidth))
-		default:
-			w.print("done", "%s", f.Reason)
+		detail := "" // reportRun says an error
+		if f.Detail != "" {
+			detail = ": " + truncate(f.Detail, maxTextWidth)
 		}
+		w.print("done", "%s%s", f.Reason, detail)
 	default:
 		w.printCallEvent(fact)
 	}

@@ -137,8 +137,9 @@ func (f grantFlags) inFlags(err error, b *agent.GrantBounds) error {
 		return err
 	}
 	why := strings.TrimPrefix(bad.Detail, "grant refused: ")
-	if want, ok := strings.CutPrefix(why, fmt.Sprintf("grant.seconds: got %d, ", b.Seconds)); ok {
-		why = fmt.Sprintf("grant.seconds: got %s, %ss", f.GrantFor, want)
+	before := fmt.Sprintf("grant.seconds: got %d, want at most ", b.Seconds)
+	if most, err := time.ParseDuration(strings.TrimPrefix(why, before) + "s"); err == nil {
+		why = fmt.Sprintf("grant.seconds: got %s, want at most %s", f.GrantFor, formatDuration(most))
 	}
 	for key, flag := range map[string]string{"when": "--grant-when", "uses": "--grant-uses", "seconds": "--grant-for"} {
 		if rest, ok := strings.CutPrefix(why, "grant."+key+": "); ok {
@@ -146,4 +147,11 @@ func (f grantFlags) inFlags(err error, b *agent.GrantBounds) error {
 		}
 	}
 	return err
+}
+
+// formatDuration writes a duration of whole seconds as people type it: 7d, 1d12h, 2h30m.
+func formatDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	long := fmt.Sprintf("%dd%s", d/day, d%day)
+	return strings.TrimPrefix(strings.NewReplacer("d0s", "d", "h0m0s", "h", "m0s", "m").Replace(long), "0d")
 }

@@ -182,7 +182,7 @@ type grammar struct {
 	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
 	Rehearse  rehearseCommand  `cmd:"" help:"Say what deploying this build would do to open runs. Nothing is written."`
 	Doctor    doctorCommand    `cmd:"" help:"Say what is wrong, here or in a deployment, and what mends it."`
-	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
+	Dev       devCommand       `cmd:"" help:"Serve API, console and approval pages until Ctrl-C, and carry on all runs."`
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 	Init      initCommand      `cmd:"" help:"Write a new project: an agent, its tool, its scenarios and the deployment."`

@@ -35,7 +35,7 @@ type runCommand struct {
 	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along with the message."`
 	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 	Continue string   `placeholder:"RUN" id:"run" help:"Go on with a finished run's conversation."`
-	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, for the agent's."`
+	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, for all its models."`
 	Dir      string   `placeholder:"DIR" help:"Folder of file tools and MCP programs, in place of the agent's."`
 	Yes      bool     `xor:"verdict" help:"Approve everything."`
 	No       bool     `xor:"verdict" help:"Deny everything."`
@@ -200,7 +200,7 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 			return false, err
 		}
 		v.Digest = a.Digest
-		a, err = callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(ctx, id, *v) })
+		a, err = s.sendDecision(ctx, id, *v)
 		var refused *api.Problem
 		switch {
 		case err == nil && needsMoreApprovals(a, *v):
@@ -347,7 +347,7 @@ func cutNote(r api.Run) string {
 type forkCommand struct {
 	Run   string `arg:"" id:"run" help:"The run to branch off."`
 	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
-	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, in place of all its models."`
+	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, for all its models."`
 	Key   string `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 }
 
@@ -355,6 +355,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	if c.At == nil || *c.At < 0 {
 		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
+	p.fresh = c.Key == ""
 	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
 	f := api.Fork{At: c.At, Key: key}
 	if c.Model != "" { // checked before any store is opened
@@ -365,7 +366,6 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 		if _, err := p.newModel(m, nil); err != nil {
 			return usageErrorf("--model: %v", err)
 		}
-	p.fresh = c.Key == ""
 		f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	return p.withExistingStore(ctx, true, func(s *session) error {

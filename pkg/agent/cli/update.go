@@ -388,7 +388,17 @@ func (c *askCommand) run(ctx context.Context, p *program) error {
 // sendDecision decides a request, or adds a message to its thread.
 func (s *session) sendDecision(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-	return callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
+	a, err := callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
+	refused, ok := errors.AsType[*api.Problem](err)
+	if !ok || !strings.HasSuffix(refused.Detail, s.as.ID+": "+approval.ErrForbidden.Error()) {
+		return a, err
+	}
+	// The approvers of several tools are in the request.
+	if asked, failed := s.loadApproval(begun, id); failed == nil && asked.Kind != approval.KindTools {
+		refused.Detail += fmt.Sprintf(": want %s (--as says who acts)",
+			show.ApproversText(asked.ApproversAt(s.p.clock.Now())))
+	}
+	return a, err
 }
 
 func (p *program) formatRemark(m approval.Remark) string {
