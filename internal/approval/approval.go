@@ -231,8 +231,10 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 		}
 		return a
 	}
-	if c.Undoes != "" && s.From != nil { // a decision on it is about it alone
+	if c.Undoes != "" && s.From != nil {
 		a.Undoes = &UndoneCall{Run: s.From.Run, Call: c.Undoes}
+	}
+	if c.Undoes != "" || c.Budget { // a decision on it is about it alone
 		return a
 	}
 	if def.Permission.Scope == agent.ScopeTool {

@@ -150,7 +150,7 @@ func gatePerson(
 	if c.Grant != nil || dec.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !dec.Ceiling {
 		return one
 	}
-	status, byItself := run.PermissionStatus(""), hasCaseKeys(c.Input) // nothing that was said of other calls covers it
+	status, byItself := run.PermissionStatus(""), isDecidedAlone(c)
 	if s.Permissions.Checked.Inference == c.Inference {
 		status = s.Permissions.Checked.Tools[c.Tool]
 	}

@@ -26,6 +26,12 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 	})
 }
 
+// isDecidedAlone reports whether no decision about other calls covers the call: it asks for budget, takes a call back, or
+// has arguments that a person changed or that are ambiguous (A21).
+func isDecidedAlone(c run.Call) bool {
+	return c.Budget || c.Undoes != "" || c.Editor() != "" || hasCaseKeys(c.Input)
+}
+
 // DecideIn is Decide within a run. It asks about a tool that the run's policy function lists even if rules allow it,
 // and is never weaker than an agent that delegated the run. Deny wins. Loop-breaking tools are always allowed: they
 // only end the run. If it is not known which person started the run, four eyes take two approvers.
@@ -156,7 +162,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 			due = append(due, run.CallCancelled{Call: c.ID, Reason: run.WhyDenied, Content: textToolDenied(d, c.Name, no)})
 			continue
 		}
-		if hasCaseKeys(c.Input) { // a grant of its tool does not cover it
+		if isDecidedAlone(c) {
 			continue
 		}
 		t, _ := d.Tool(c.Tool)
