@@ -146,7 +146,7 @@ func ModelFailed(
 // CancelRun returns the end of a cancelled run. Its note tells a run that continues this one what happened.
 func CancelRun(by, note string) run.Finished {
 	end := endWithReason(run.ReasonCancelled)
-	end.By, end.Note = by, agent.TextCancelled(by, note)
+	end.By, end.Note, end.Noted = by, agent.TextCancelled(by, note), note != ""
 	return end
 }
 

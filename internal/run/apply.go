@@ -353,6 +353,9 @@ func (e Finished) apply(s *AgentState) error {
 	if e.Note != "" {
 		s.appendMessage(RoleUser, Text{Text: e.Note}, 0, s.nextSource(0))
 	}
+	if e.Noted {
+		s.Heard = withPeople(s.Heard, e.By)
+	}
 	if e.Static != "" { // the model will not read the correction of its last reply
 		s.Correction = nil
 		s.appendMessage(RoleAssistant, Text{Text: e.Static}, 0, s.nextSource(0))

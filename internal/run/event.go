@@ -335,6 +335,7 @@ type Finished struct {
 	Requests int             `json:"requests,omitempty"` // failed model calls that led to the end
 	By       string          `json:"by,omitempty"`       // the person who cancelled
 	Note     string          `json:"note,omitempty"`     // for a run that continues this one
+	Noted    bool            `json:"noted,omitempty"`    // Note quotes words of By
 	Detail   string          `json:"detail,omitempty"`   // for a stopped run: what stopped it
 	// for a natural end: the text that replaces the reply of a model that failed
 	Static string `json:"static,omitempty"`

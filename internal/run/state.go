@@ -358,7 +358,7 @@ func (s *AgentState) Skipped(c Call) bool {
 }
 
 // Requesters returns the people for whom the run acts: who started it, its subject if that is a person, who started it
-// again under its key, and the authors of all messages, answers, results and edits that the model has read.
+// again under its key, and the authors of all messages, answers, results, edits and notes that the model has read.
 func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
 
 // RequestersOnce returns the requesters of a call that asked when Heard had this length.
@@ -382,7 +382,8 @@ func (s *AgentState) noteRequesters(e Event) {
 	case Answered:
 		s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
 	case Decided:
-		if e.Result != nil || e.Action != ActionApprove && e.Note != "" { // the model reads the note of a denial
+		// the model reads the note of a denial, and that of a grant of tools
+		if e.Result != nil || e.Note != "" && (e.Action != ActionApprove || len(e.Tools) > 0) {
 			s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
 		}
 	}

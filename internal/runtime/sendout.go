@@ -67,8 +67,7 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Conte
 		}
 		start := Start{
 			Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl,
-			Parent: &from.Parent, By: s.By,
-			heard: append(slices.Clone(s.Heard), s.Again...),
+			Parent: &from.Parent, By: s.By, heard: slices.Concat(s.Heard, s.Again, []string{c.Editor()}),
 		}
 		return func(ctx context.Context) error { return r.startChild(ctx, t, child, start) }, nil
 	default:
