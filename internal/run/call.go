@@ -204,7 +204,8 @@ func (c Call) AwaitsAnswer() bool {
 	if !c.Service {
 		return false
 	}
-	return c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
+	again := c.Status == StatusResuming && !c.AskedAt.IsZero() // the event is to be sent once more
+	return again || c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
 }
 
 // apply stores a decision whose target is not suspended yet. The last decision on a target counts (presets 3). A
