@@ -79,7 +79,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	if err != nil {
 		return s, false, err
 	}
-	return s, false, st.startExecution(ctx, &s)
+	return s, false, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{u.By}))
 }
 
 // undoRun returns the id of the run that undoes a call. Its key contains NUL, so that no client can send it.

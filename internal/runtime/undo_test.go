@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -38,9 +39,9 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		var mu sync.Mutex
 		runs := map[string]int{}
 		first := 0
-		for range all {
+		for i := range all {
 			wait.Go(func() {
-				s, again, err := w.undo("user:bob")
+				s, again, err := w.undo(fmt.Sprintf("user:bob%d", i))
 				mu.Lock()
 				defer mu.Unlock()
 				require.NoError(t, err)
@@ -60,6 +61,8 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		r := w.drive(0)
 		require.Equal(t, runtime.NextWait, r.Next, "what no rule asks about waits for a person all the same")
 		c, _ := s.Undoing()
+		s = w.state()
+		require.Len(t, s.Requesters(), all+1, "all who have asked are known")
 		w.decide(c.ID)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, 1, w.tool("note").times())
