@@ -139,6 +139,8 @@ func TestRulesBite(t *testing.T) {
 		{"api", TemplateFile, "RouteKey: ANY /v1/{proxy+}", "RouteKey: ANY /v2/{proxy+}", "want ANY /v1/{proxy+} with an authorizer"},
 		{"api", TemplateFile, "RouteKey: ANY /v1/{proxy+}\n      AuthorizationType: JWT",
 			"RouteKey: ANY /v1/{proxy+}\n      AuthorizationType: NONE", "ANY /v1/{proxy+}: NONE: want an authorizer"},
+		{"api", TemplateFile, "[GET, POST, PUT, DELETE]", "[GET, POST, DELETE]", "HttpApi: AllowMethods: want PUT"},
+		{"api", TemplateFile, "traceparent, x-amz-content-sha256, x-amz-date, x-amz-security-token]", "traceparent]", "HttpApi: AllowHeaders: want"},
 		{"api", TemplateFile, `"method":"$context.httpMethod"`, `"path":"$context.path"`, "Format: $context.path"},
 
 		{"alarms", TemplateFile, "MetricName: RunsRepaired", "MetricName: RunRepaired",
@@ -643,7 +645,10 @@ var openRoutes = map[string]string{
 	"OPTIONS /v1/{proxy+}":       "browsers of other origins ask before they call",
 }
 
-// api finds routes that anybody may call, and logs that say too much.
+// operation is a method of a path of docs/openapi.yaml.
+var operation = regexp.MustCompile(`(?m)^    (get|put|post|delete|patch):`)
+
+// api finds routes that anybody may call, methods that pages of other origins may not use, and logs that say too much.
 func api(p *Project) []string {
 	var found []string
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Route") {
@@ -662,9 +667,20 @@ func api(p *Project) []string {
 			found = append(found, key+": Condition: want UseCors for OPTIONS alone")
 		}
 	}
+	spec, err := os.ReadFile(filepath.Join(root, "docs/openapi.yaml"))
+	if err != nil {
+		return append(found, err.Error())
+	}
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Api") {
-		if !strings.Contains(r.Properties.Get("CorsConfiguration").Short(), "AllowMethods: [GET, POST, DELETE]") {
-			found = append(found, r.ID+": AllowMethods: want [GET, POST, DELETE]")
+		cors := r.Properties.Get("CorsConfiguration").Short()
+		for _, m := range operation.FindAllStringSubmatch(string(spec), -1) {
+			method := strings.ToUpper(m[1])
+			if !regexp.MustCompile(`AllowMethods: \[[^\]]*\b` + method + `\b`).MatchString(cors) {
+				found = append(found, r.ID+": AllowMethods: want "+method)
+			}
+		}
+		if !strings.Contains(cors, "x-amz-date, x-amz-security-token") {
+			found = append(found, r.ID+": AllowHeaders: want those of a signature, too")
 		}
 	}
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Stage") {

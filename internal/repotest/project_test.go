@@ -254,6 +254,33 @@ func TestParameters(t *testing.T) {
 	require.ElementsMatch(t, names, grouped, "each parameter stands in one group")
 }
 
+// Parameters that need each other are refused alone.
+func TestParametersTogether(t *testing.T) {
+	p := project(t, nil)
+	for _, c := range []struct {
+		given Values
+		want  string // how what the deployment is refused with begins; "" = it is not refused
+	}{
+		{nil, ""}, {Values{"Cognito": "true"}, ""},
+		{Values{"JwtIssuer": "https://i.example"}, "JwtAudience: "}, {Values{"OidcClientId": "c"}, "JwtIssuer: "},
+		{Values{"Cognito": "true", "JwtIssuer": "https://i.example", "JwtAudience": "a"}, "Cognito: "},
+		{Values{"MailFrom": "a@b.example"}, "MailIdentity: "}, {Values{"SubnetIds": "subnet-1"}, "SecurityGroupIds: "},
+		{Values{"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}, ""},
+	} {
+		r := resolver{p: p, values: p.Deployed(c.given)}
+		refused := ""
+		for _, e := range p.Template.Get("Rules").Entries {
+			for _, a := range e.Value.Get("Assertions").Each() {
+				if r.holds(e.Value.Get("RuleCondition")) && !r.holds(a.Get("Assert")) {
+					refused += a.Get("AssertDescription").String()
+				}
+			}
+		}
+		require.NoError(t, r.err)
+		require.True(t, strings.HasPrefix(refused, c.want) && (c.want == "") == (refused == ""), "%v: %s", c.given, refused)
+	}
+}
+
 // samconfig.toml overrides parameters that are there.
 func TestSamconfig(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root, "samconfig.toml"))
