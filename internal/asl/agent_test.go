@@ -75,9 +75,9 @@ func TestAgentRecordsItsFailure(t *testing.T) {
 	require.Equal(t, []string{"step@0", "step@0"}, r.calls)
 }
 
-// What passes by itself is asked for again for about an hour (full jitter halves these delays), by a retrier of its
-// own. Then the execution ends, and nothing is recorded of the run, which goes on in another.
-func TestAgentOutlastsThrottling(t *testing.T) {
+// What passes by itself, throttling or an outage, is asked for again for about an hour (full jitter halves these
+// delays). Then the execution ends, and nothing is recorded of the run, which goes on in another.
+func TestAgentOutlastsOutages(t *testing.T) {
 	const busy, lambda = (5 + 10 + 20 + 40 + 80 + 160 + 23*300) * time.Second, 6486 * time.Second
 	for name, want := range map[string]struct {
 		retries int
@@ -90,8 +90,12 @@ func TestAgentOutlastsThrottling(t *testing.T) {
 		"Lambda.ResourceConflictException": {60, lambda},
 		"Lambda.ResourceNotReadyException": {60, lambda},
 		"Lambda.KMSThrottlingException":    {60, lambda},
-		"Countersign.Throttled":            {10, 303 * time.Second},
-		"Countersign.Contention":           {10, 303 * time.Second},
+		"Lambda.ServiceException":          {60, lambda},
+		"Lambda.AWSLambdaException":        {60, lambda},
+		"Lambda.SdkClientException":        {60, lambda},
+		"Countersign.Throttled":            {65, 3603 * time.Second},
+		"Countersign.Contention":           {65, 3603 * time.Second},
+		"Countersign.Unavailable":          {65, 3603 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newAgentRig(t)
