@@ -114,6 +114,7 @@ func TestRulesBite(t *testing.T) {
 			"denies everything without TLS"},
 		{"bucket", TemplateFile, "AbortIncompleteMultipartUpload: {DaysAfterInitiation: 1}\n", "ExpirationInDays: 1\n",
 			"want an end to uploads"},
+		{"bucket", TemplateFile, "ExpiredObjectDeleteMarker: true", "ExpiredObjectDeleteMarker: false", "want an end to the markers"},
 
 		{"events", TemplateFile, "DeadLetterConfig: {Arn: !GetAtt EventDeadLetters.Arn}",
 			"DeadLetterConfig: {Arn: !GetAtt AlarmTopic.Arn}",
@@ -186,7 +187,7 @@ var wanted = map[string][][2]string{
 		{"Logging/Destinations", "[{CloudWatchLogsLogGroup: {LogGroupArn: StateMachineLogs.Arn}}]"},
 	},
 	roleType:        {{"PermissionsBoundary", ""}},
-	"AWS::KMS::Key": {{"DeletionPolicy", "Retain"}, {"UpdateReplacePolicy", "Retain"}, {"EnableKeyRotation", "true"}},
+	"AWS::KMS::Key": {{"DeletionPolicy", "RetainExceptOnCreate"}, {"UpdateReplacePolicy", "Retain"}, {"EnableKeyRotation", "true"}},
 	"AWS::DynamoDB::Table": {
 		{"DeletionPolicy", "Retain"}, {"UpdateReplacePolicy", "Retain"},
 		{"PointInTimeRecoverySpecification/PointInTimeRecoveryEnabled", "true"},
@@ -198,7 +199,7 @@ var wanted = map[string][][2]string{
 			schema(store.NameIndex, store.NameIndexSort) + ", Projection: {ProjectionType: ALL}}]"},
 	},
 	"AWS::S3::Bucket": {
-		{"DeletionPolicy", "Retain"}, {"UpdateReplacePolicy", "Retain"},
+		{"DeletionPolicy", "RetainExceptOnCreate"}, {"UpdateReplacePolicy", "Retain"},
 		{"PublicAccessBlockConfiguration/BlockPublicAcls", "true"}, {"PublicAccessBlockConfiguration/BlockPublicPolicy",
 			"true"},
 		{"PublicAccessBlockConfiguration/IgnorePublicAcls", "true"},
@@ -558,7 +559,7 @@ func aliases(p *Project) []string {
 	return found
 }
 
-// bucket finds buckets that answer without TLS, or keep uploads that were given up.
+// bucket finds buckets that answer without TLS, or keep uploads that were given up or the names of what was deleted.
 func bucket(p *Project) []string {
 	var found []string
 	for _, r := range p.Resources("AWS::S3::Bucket") {
@@ -571,9 +572,12 @@ func bucket(p *Project) []string {
 		if !strings.Contains(policies, denies) {
 			found = append(found, r.ID+": want a bucket policy that denies everything without TLS")
 		}
-		if !strings.Contains(r.Properties.Get("LifecycleConfiguration").Short(),
-			"Status: Enabled, AbortIncompleteMultipartUpload: ") {
+		lifecycle := r.Properties.Get("LifecycleConfiguration").Short()
+		if !strings.Contains(lifecycle, "Status: Enabled, AbortIncompleteMultipartUpload: ") {
 			found = append(found, r.ID+": LifecycleConfiguration: want an end to uploads that were given up")
+		}
+		if !strings.Contains(lifecycle, "ExpiredObjectDeleteMarker: true") {
+			found = append(found, r.ID+": LifecycleConfiguration: want an end to the markers of what was deleted")
 		}
 	}
 	return found
