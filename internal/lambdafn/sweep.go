@@ -323,6 +323,7 @@ func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 		r, err = s.sweep.Sweeper.Repair(ctx, tenant, run)
 	}
 	if !ok || errors.Is(err, store.ErrNoRun) {
+		s.log.Error("an execution ended and has no run", "execution", e.Name)
 		out.Unowned = e.Name
 		return out, nil
 	}

@@ -215,6 +215,7 @@ func TestReaperWithoutARun(t *testing.T) {
 			require.Equal(t, unowned, s.swept(statusEvent("x", "FAILED", input)))
 		}
 		require.Equal(t, writes, s.writes())
+		require.Equal(t, 5, strings.Count(s.logs.String(), "has no run"), "nobody reads what it answers")
 	})
 }
 
