@@ -456,7 +456,7 @@ func TestSweepsAndCleaners(t *testing.T) {
 		w.waiter.ended(runtime.CleanupName(w.run, 1))
 		w.sleep(time.Hour)
 		w.table.Once(meanwhile(counted, func() {
-			w.cleanedUp(c, 1) // redriven
+			w.cleanedUp(c, 1) // started by hand
 		}))
 		require.Empty(t, w.sweepAll().Failed)
 		require.Len(t, w.waiter.cleaners(), 2, "it is done")

@@ -346,9 +346,10 @@ func isCleanup(run, execution string) bool {
 // maxCleanups is how many executions are started to clean up after a run. Each may retry.
 const maxCleanups = 8
 
-// ErrCleanupFailed says that no execution could clean up after a run. It is returned until a redriven execution
-// succeeds.
-var ErrCleanupFailed = fmt.Errorf("%d executions could not clean up after the run: redrive the last one", maxCleanups)
+// ErrCleanupFailed says that no execution could clean up after a run. It is returned until one that somebody starts
+// succeeds. To redrive one does not help, because its last state is Fail.
+var ErrCleanupFailed = fmt.Errorf("%d executions could not clean up after the run: start one named "+
+	"RUN-cleanup-%[1]d", maxCleanups)
 
 // errCleanupCode says that an agent's cleanup code failed.
 var errCleanupCode = errors.New("clean up after the run")
