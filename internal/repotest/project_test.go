@@ -265,6 +265,7 @@ func TestParametersTogether(t *testing.T) {
 		{Values{"JwtIssuer": "https://i.example"}, "JwtAudience: "}, {Values{"OidcClientId": "c"}, "JwtIssuer: "},
 		{Values{"Cognito": "true", "JwtIssuer": "https://i.example", "JwtAudience": "a"}, "Cognito: "},
 		{Values{"MailFrom": "a@b.example"}, "MailIdentity: "}, {Values{"SubnetIds": "subnet-1"}, "SecurityGroupIds: "},
+		{Values{"PrivateHosts": "db.internal:443"}, "SubnetIds: "},
 		{Values{"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}, ""},
 	} {
 		r := resolver{p: p, values: p.Deployed(c.given)}
