@@ -73,12 +73,19 @@ func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
 		return a.CanApprove(p, now) && !a.HasDecided(p.ID)
 	}
 	return a.checkPerson(p) == nil && slices.ContainsFunc(a.Permissions, func(t Permission) bool {
-		return t.Verdict == "" && a.canDecideTool(p, t, now)
+		return t.Verdict == "" && a.CanDecideTool(p, t, now)
 	})
 }
 
-// canDecideTool reports whether p is an approver of every call that asks for the tool.
-func (a Approval) canDecideTool(p policy.Principal, t Permission, now time.Time) bool {
+// CanUncover reports whether p may be shown what is masked: an approver, of every tool that a request about tools asks
+// for.
+func (a Approval) CanUncover(p policy.Principal, now time.Time) bool {
+	others := func(t Permission) bool { return !a.CanDecideTool(p, t, now) }
+	return a.CanDecide(p, now) && !slices.ContainsFunc(a.Permissions, others)
+}
+
+// CanDecideTool reports whether p is an approver of every call that asks for the tool.
+func (a Approval) CanDecideTool(p policy.Principal, t Permission, now time.Time) bool {
 	return !slices.ContainsFunc(t.Calls, func(b BlockedCall) bool {
 		approvers, above := a.escalated(now, b.Approvers, b.EscalateTo, b.Above, b.AboveTo)
 		return !policy.MayDecideEach(p, approvers, above)
@@ -106,7 +113,7 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
 		tool = ""
 	}
 	for _, i := range a.toolPlaces(tool) {
-		isApprover = isApprover && a.canDecideTool(r.By, a.Permissions[i], now)
+		isApprover = isApprover && a.CanDecideTool(r.By, a.Permissions[i], now)
 	}
 	err := a.authorizeApproval(r)
 	if !isApprover && !errors.Is(err, ErrRequester) && !errors.Is(err, ErrUnpinned) {

@@ -86,7 +86,7 @@ func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
 func (d *Desk) RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via Via) error {
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	_, _, err := UpdatePending(ctx, d.Table, tenant, id, func(a *Approval) (bool, error) {
-		if !a.CanDecide(by, now) {
+		if !a.CanUncover(by, now) {
 			return false, fmt.Errorf("uncover approval %s as %s: %w", a.ID, by.ID, ErrForbidden)
 		}
 		if slices.ContainsFunc(a.Unmaskings, func(u Unmasking) bool { return u.By == by.ID && u.Via == via }) {

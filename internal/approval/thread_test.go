@@ -220,6 +220,11 @@ func TestB4UncoveringIsOnRecord(t *testing.T) {
 		r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: approval.Deny, By: ana}))
 		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaPage), new(*approval.DecidedError))
 	})
+	withToolsRequest(t, func(t *testing.T, r *fixture) { // of several tools, an approver of each
+		id := r.approval().ID
+		require.ErrorIs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaPage), approval.ErrForbidden)
+		require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, boss, agent.ViaPage))
+	})
 }
 
 // C5: who is refused is logged, with nothing of what they said.

@@ -67,7 +67,7 @@ type eachTool struct {
 }
 
 // allowedActions are the actions that the page offers.
-type allowedActions struct{ Approve, Deny, Edit, Result, Remark bool }
+type allowedActions struct{ Approve, Deny, Edit, Result, Remark, Uncover bool }
 
 // Decide reports whether the page has the form to approve and deny.
 func (m allowedActions) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
@@ -82,6 +82,7 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 		return m
 	}
 	approve, deny := v.a.CanApprove(v.by, now), v.a.CanDecide(v.by, now)
+	m.Uncover = v.a.CanUncover(v.by, now)
 	if v.a.Kind != approval.KindOutcome {
 		approve = approve && s.offersApproval(v, "")
 	}
@@ -91,9 +92,28 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 	case approval.KindInput:
 		m.Result, m.Deny = approve, deny
 	default:
-		m.Approve, m.Deny, m.Edit = approve, deny, approve && v.a.Kind == approval.KindCall
+		if v.a.Kind == approval.KindTools { // all that are open at once
+			_, others := s.findOpenTools(v)
+			deny = deny && others == 0
+		}
+		m.Approve, m.Deny, m.Edit = approve && deny, deny, approve && v.a.Kind == approval.KindCall
 	}
 	return m
+}
+
+// findOpenTools returns the undecided tools that the visitor may decide, and how many are for others alone.
+func (s *server) findOpenTools(v visit) (own []eachTool, others int) {
+	now := s.Clock.Now()
+	for _, p := range v.a.Permissions {
+		switch {
+		case p.Verdict != "":
+		case v.a.CanDecide(v.by, now) && v.a.CanDecideTool(v.by, p, now):
+			own = append(own, eachTool{p.Tool, v.a.CanApprove(v.by, now) && s.offersApproval(v, p.Tool)})
+		default:
+			others++
+		}
+	}
+	return own, others
 }
 
 // offersApproval reports whether the visitor can approve here what the request asks, or one of its tools, as far as the
@@ -135,7 +155,10 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	}
 	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
-	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result) {
+	if tools, others := s.findOpenTools(v); page.Open && !v.isSomebodyElse() && len(tools)+others > 1 {
+		page.Each = tools
+	}
+	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result || page.Each != nil) {
 		page.CodeBy = s.codeChannel(v)
 		if s.SignIn != nil && v.confirmation() == agent.ConfirmOIDC && v.session == nil {
 			page.SignIn = signInAddress(v.path, false)
@@ -185,19 +208,10 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		}
 	case m.Deny && !m.Approve && !m.Result && v.a.FourEyes:
 		page.AnswerText = "It is done for you, so that somebody else has to approve it. You may deny it."
+	case page.Each != nil && !m.Deny:
+		page.AnswerText = "The other tools are for other people to decide."
 	case !m.Approve && !m.Deny && !m.Result:
 		page.AnswerHead, page.AnswerText = "For you to know", "You are not among those who decide this."
-	}
-	if page.Kind != approval.KindTools || !page.May.Deny {
-		return
-	}
-	for _, p := range v.a.Permissions {
-		if p.Verdict == "" {
-			page.Each = append(page.Each, eachTool{p.Tool, s.offersApproval(v, p.Tool)})
-		}
-	}
-	if len(page.Each) == 1 {
-		page.Each = nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -557,4 +558,32 @@ func TestA15OutcomesAfterEscalation(t *testing.T) {
 			require.Equal(t, []any{agent.ViaPage, "It did.", "user:eve"}, []any{got[0].Via, got[0].Content, got[0].By.ID})
 		})
 	}
+}
+
+// Whoever may decide one of several tools is offered that tool alone, and is shown no secret of another (A9, B4).
+func TestA18EachToolIsItsApproversOwn(t *testing.T) {
+	w, a, ana := asked(t, func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry })
+	const secret = "AKIAIOSFODNN7EXAMPLE"
+	other := approval.Permission{Tool: "wipe", Name: "wipe", Calls: []approval.BlockedCall{{
+		Call: "c2", Args: json.RawMessage(`{"key": "` + secret + `"}`), Approvers: []string{"group:guests"},
+	}}}
+	w.reading(func(a *approval.Approval) {
+		a.Approvers = append(a.Approvers, "group:guests")
+		a.Permissions = append(slices.Clone(a.Permissions), other)
+	})
+	for to, tool := range map[string]string{"user:ana": "pay", "user:eve": "wipe"} {
+		at := w.newLink(a, to)
+		page := w.do("GET", at, nil).body
+		require.Regexp(t, `name="tool" value="`+tool+`"`, page)
+		require.Equal(t, 1, strings.Count(page, `value="approve"`), to)
+		require.Equal(t, 1, strings.Count(page, `value="deny"`), to)
+		require.NotContains(t, page, `value="uncover"`)
+		refused := w.pressButton(at, "uncover")
+		require.Equal(t, http.StatusForbidden, refused.status)
+		require.NotContains(t, refused.body, secret)
+	}
+	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:operators", "group:guests"}}
+	page := w.do("GET", ana, nil).body
+	require.Equal(t, 3, strings.Count(page, `value="approve"`), "all, or one of them")
+	require.Contains(t, page, `value="uncover"`)
 }
