@@ -212,6 +212,20 @@ func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {
 	require.Contains(t, page, `It continues <a href="/runs/`+a.Run+`">`)
 }
 
+// A request about a call that no message has, such as more budget, is on the page of its run and in its chat.
+func TestConsoleShowsWhatNoMessageAsks(t *testing.T) {
+	w, a, _ := asked(t)
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = runs{run: api.Run{ID: id, Status: run.RunWaiting, Calls: []api.Call{{ID: "budget-1", Tool: "budget.raise"}},
+			Waiting: []policy.WaitView{{Call: "budget-1", For: run.ForApproval, Approval: a.ID, Expires: a.ExpiresAt}}}}
+	})
+	for _, path := range []string{"/runs/", "/chat/"} {
+		page := w.do("GET", w.server.URL+path+id, nil).body
+		require.Contains(t, page, "<strong>budget.raise</strong> waits for somebody to approve it")
+		require.Equal(t, 1, strings.Count(page, `id="`+a.ID+`"`), path)
+	}
+}
+
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
 func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 	w, a, _ := asked(t)

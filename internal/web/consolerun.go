@@ -214,7 +214,7 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 		page.Took, page.Broken = formatTook(one.EndedAt.Sub(one.StartedAt)), c.Broken()[one.Agent]
 	}
 	// The parts share the bounds of the page, in this order.
-	if page.Waits, err = st.newWaitItems(r.Context()); err != nil {
+	if page.Waits, err = st.newWaitItems(r.Context(), all[from:to]); err != nil {
 		return page, err
 	}
 	page.Facts = st.newFacts()
@@ -284,8 +284,8 @@ var waitLabels = map[run.WaitFor]string{
 	run.ForInput:    "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
-// newWaitItems returns what the run waits for outside its own conversation.
-func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err error) {
+// newWaitItems returns what the run waits for outside the part of its conversation that is shown.
+func (s *pageBuilder) newWaitItems(ctx context.Context, part []policy.SeenMessage) (out []waitItem, err error) {
 	var below []approval.Approval
 	if slices.ContainsFunc(s.run.Calls, func(c api.Call) bool { return c.Run != "" }) || // of the newest calls
 		slices.ContainsFunc(s.run.Waiting, func(w policy.WaitView) bool { return w.Run != "" }) {
@@ -311,12 +311,16 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err err
 		}
 	}
 	for _, w := range s.run.Waiting {
-		if call, known := s.findCall(w.Call); !known || w.For == run.ForAnswer {
+		isShown := slices.ContainsFunc(part, func(m policy.SeenMessage) bool {
+			use, ok := m.Block.(run.ToolUse)
+			return ok && use.ID == w.Call
+		})
+		if call, _ := s.findCall(w.Call); !isShown || w.For == run.ForAnswer {
 			out = append(out, waitItem{
 				Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires,
 				Left: s.formatTimeLeft(w.Expires), Child: call.Run, ChildLabel: "The run that carries it out",
 			})
-			if !known && w.Approval != "" {
+			if !isShown && w.Approval != "" {
 				if out[len(out)-1].Card, err = s.loadCard(ctx, w.Approval); err != nil {
 					return nil, err
 				}
