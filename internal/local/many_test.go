@@ -228,7 +228,7 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 		require.Equal(t, []string{"user:ana reminder 180", "user:cleo reminder 180"}, p.drain())
 		texts = read(t, mails)
 		require.Len(t, texts, 2)
-		require.Contains(t, texts[0], "Still waiting for approval: 180 calls of run "+s.Run)
+		require.Contains(t, texts[0], "Still waiting for a decision: 180 calls of run "+s.Run)
 
 		_, err = o.Canceller.Cancel(t.Context(), Tenant, s.Run, "user:ana", "enough")
 		require.NoError(t, err)

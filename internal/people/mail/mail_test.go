@@ -62,11 +62,11 @@ func seen(document string) string {
 // Both halves of a mail say the same, in the same order: the runtime's facts first and what a model says last, labelled.
 func TestC2TextAndHTMLSayTheSame(t *testing.T) {
 	m := mail.New(message("broken chair"))
-	require.Equal(t, "Approval needed: refund of agent clerk", m.Subject)
+	require.Equal(t, "Decision needed: refund of agent clerk", m.Subject)
 	require.Equal(t, strings.TrimLeft(`
-Approval needed: refund of agent clerk
+Decision needed: refund of agent clerk
 
-You are asked to decide about this. Nothing of it is carried out before it is approved.
+You are asked to decide about this. Nothing is carried out before it is approved.
 
   refunds broken chair
   high risk: it cannot be undone
@@ -138,7 +138,7 @@ func TestC2NothingActs(t *testing.T) {
 // A subject is words of ours and the title, on one line, whatever the title.
 func TestC2Subject(t *testing.T) {
 	for occasion, want := range map[notify.Occasion]string{
-		notify.Asked: "Approval needed: T", notify.Reminder: "Still waiting for approval: T", notify.Escalated: "Approval needed from you as well: T",
+		notify.Asked: "Decision needed: T", notify.Reminder: "Still waiting for a decision: T", notify.Escalated: "Decision needed from you as well: T",
 		notify.Question: "Question about a request: T", notify.Answer: "Answer about a request: T", notify.Decided: "Denied: T",
 	} {
 		m := message("x")
@@ -147,7 +147,18 @@ func TestC2Subject(t *testing.T) {
 	}
 	m := message("x")
 	m.Shown.Title = text(strings.Repeat("long ", 30))
-	require.Equal(t, "Approval needed", m.Subject(), "a long title is left out whole")
+	require.Equal(t, "Decision needed", m.Subject(), "a long title is left out whole")
+}
+
+// Of a call that was interrupted, alone or among others, nobody is told that nothing of it is carried out.
+func TestOpeningOfAnUnknownOutcome(t *testing.T) {
+	lost, others := message("x"), message("x")
+	others.Others = []notify.Other{{Approval: approval.Approval{Kind: approval.KindOutcome}}}
+	lost.Approval.Kind = approval.KindOutcome
+	for _, m := range []notify.Message{lost, others} {
+		require.Contains(t, m.Opening(), "What was interrupted may have been carried out: find out before you answer.")
+		require.NotContains(t, m.Opening(), "Nothing is carried out")
+	}
 }
 
 // A mail is whole, or says that it is not and has none of the arguments.

@@ -48,7 +48,7 @@ func TestC2Outbox(t *testing.T) {
 	require.NoError(t, err)
 	subject, err := new(mime.WordDecoder).DecodeHeader(read.Header.Get("Subject"))
 	require.NoError(t, err)
-	require.Equal(t, "Approval needed: réfund of agent clerk", subject)
+	require.Equal(t, "Decision needed: réfund of agent clerk", subject)
 	to, err := read.Header.AddressList("To")
 	require.NoError(t, err)
 	require.Equal(t, []*netmail.Address{{Address: "ana@example.com"}}, to)

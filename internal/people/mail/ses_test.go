@@ -58,7 +58,7 @@ func TestC2Send(t *testing.T) {
 	require.Empty(t, ref, "no mail is changed later")
 	want := mail.New(m)
 	require.Equal(t, []standins.Sent{{
-		From: from, To: "ana@example.com", Subject: "Approval needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
+		From: from, To: "ana@example.com", Subject: "Decision needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
 		Headers: map[string]string{"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"},
 	}}, s.Sent())
 	require.Contains(t, want.Text, `<b>"chair"</b> & é 🙂`)

@@ -74,15 +74,13 @@ type Links interface {
 	URL(ctx context.Context, a approval.Approval, to, channel string) (string, error)
 }
 
-const notBefore = " Nothing of it is carried out before it is approved."
-
 // occasionWords are what a message of an occasion begins with: its subject, why the person is told, and the same of
 // several requests.
 var occasionWords = map[Occasion]struct{ subject, opening, many string }{
-	Asked:    {"Approval needed", "You are asked to decide about this." + notBefore, "wait for your decision"},
-	Reminder: {"Still waiting for approval", "This still waits for a decision." + notBefore, "still wait for a decision"},
+	Asked:    {"Decision needed", "You are asked to decide about this.", "wait for your decision"},
+	Reminder: {"Still waiting for a decision", "This still waits for a decision.", "still wait for a decision"},
 	Escalated: {
-		"Approval needed from you as well", "This is not decided yet, so you are asked as well." + notBefore,
+		"Decision needed from you as well", "This is not decided yet, so you are asked as well.",
 		"are not decided yet, so you are asked as well",
 	},
 	Question: {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.",
@@ -122,14 +120,20 @@ func (m Message) Subject() string {
 
 // Opening says why the person is told, or what became of the request: words of ours and ids.
 func (m Message) Opening() string {
+	words, before := occasionWords[m.Occasion], "Nothing is carried out before it is approved."
+	if slices.ContainsFunc(m.Requests(), func(r Other) bool { return r.Approval.Kind == approval.KindOutcome }) {
+		before = "What was interrupted may have been carried out: find out before you answer."
+	}
 	switch {
 	case m.Occasion == Decided:
 		return show.OutcomeText(m.Approval)
 	case len(m.Others) > 0:
-		return fmt.Sprintf("%s of run %s of agent %s %s. Nothing of them is carried out before it is approved. "+
-			"Each is decided by itself.", m.count(), m.run(), show.Bare(m.Approval.Agent), occasionWords[m.Occasion].many)
+		return fmt.Sprintf("%s of run %s of agent %s %s. %s Each is decided by itself.", m.count(), m.run(),
+			show.Bare(m.Approval.Agent), words.many, before)
+	case words.many == "": // it asks for no decision
+		return words.opening
 	}
-	return occasionWords[m.Occasion].opening
+	return words.opening + " " + before
 }
 
 func (m Message) count() string {

@@ -36,10 +36,10 @@ func TestC1Message(t *testing.T) {
 	require.Equal(t, ana.Slack, m.To)
 	require.Equal(t, []string{"approve", "deny", "open"}, buttonIDs(m))
 	require.Equal(t, strings.TrimSpace(`
-Approval needed: refund of agent clerk
+Decision needed: refund of agent clerk
 refunds 1002
 high risk: it cannot be undone
-You are asked to decide about this. Nothing of it is carried out before it is approved.
+You are asked to decide about this. Nothing is carried out before it is approved.
 Arguments, complete
 order:
   id: 1002
