@@ -349,10 +349,13 @@ func startsRightToLeft(u unit) bool {
 
 func (t Text) merged() Text {
 	var all Text
-	for _, s := range t {
-		if n := len(all); n > 0 && s.Kind == Plain && all[n-1].Kind == Plain {
-			all[n-1].Text += s.Text
-			continue
+	for i, end := 0, 0; i < len(t); i = end {
+		for end = i + 1; t[i].Kind == Plain && end < len(t) && t[end].Kind == Plain; {
+			end++
+		}
+		s := t[i]
+		if end > i+1 { // all of them are plain
+			s.Text = t[i:end].String()
 		}
 		all = append(all, s)
 	}
