@@ -445,6 +445,9 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.See
 		item.Label = "The model reasoned here. What it thought is its own."
 	case run.ToolUse:
 		item.Call, err = s.newCallBlock(ctx, b)
+		if c, _ := s.findCall(b.ID); c.Undoes != "" {
+			item.Who = "Undo"
+		}
 	case run.ToolResult:
 		item.Who, item.Call = "Tool", &callBlock{ID: b.ID, Tool: s.newText(b.ID), Label: "result"}
 		if c, ok := s.findCall(b.ID); ok {

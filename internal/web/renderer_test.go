@@ -34,6 +34,10 @@ func TestB1TheDocument(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0, "%q, after what comes before it: %s", want, page)
 		at += i
 	}
+	w.reading(func(a *approval.Approval) { a.Undoes = &approval.UndoneCall{Run: id, Call: "c9"} })
+	page = w.do("GET", link, nil).body
+	require.Contains(t, page, "call c9 of run "+id)
+	require.NotContains(t, page, "I will pay.", "what a model said before a person had a call taken back")
 }
 
 // What a tool of this program says of a call stands above the arguments, escaped, masked and cut. Where its code

@@ -241,6 +241,9 @@ func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, erro
 	if err != nil {
 		return show.View{}, err
 	}
+	if a.Undoes != nil { // no model has made the call
+		text = ""
+	}
 	return show.View{Definition: def, ModelText: text}, nil
 }
 
