@@ -53,7 +53,7 @@ func (d *Definition) render(kind, name, text string, dot map[string]any) (string
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	quota := data.Interactions
 	dot := map[string]any{
-		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Caller": data.Caller, "Tools": ToolDots(d.Tools),
+		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Caller": data.Caller, "Tools": ToolData(d.Tools),
 		"Interactions": map[string]any{"Current": quota.Current, "Max": quota.Max, "Exhausted": data.Exhausted},
 	}
 	if data.Now != "" {
@@ -67,8 +67,8 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	return dot, err
 }
 
-// ToolDots returns tools in the form that templates read.
-func ToolDots(tools []ToolSpec) []any {
+// ToolData returns tools in the form that templates read.
+func ToolData(tools []ToolSpec) []any {
 	dots := make([]any, len(tools))
 	for i, t := range tools {
 		dots[i] = map[string]any{"Name": t.ModelName(), "Description": t.Description}
@@ -352,9 +352,9 @@ func (d *Definition) RenderSection(s Section, dot map[string]any) (string, error
 	return trimmed, err
 }
 
-// PromptDot returns the data for all sections: that of a system text, and the rules that apply to models of these
+// TemplateData returns the data for all sections: that of a system text, and the rules that apply to models of these
 // dialects.
-func (d *Definition) PromptDot(data SystemData, dialects []Dialect) (map[string]any, error) {
+func (d *Definition) TemplateData(data SystemData, dialects []Dialect) (map[string]any, error) {
 	dot, err := systemDot(*d, data)
 	if err != nil {
 		return nil, fmt.Errorf("render sections of %s: input: %w", d.Name, err)

@@ -26,8 +26,8 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 	})
 }
 
-// isDecidedAlone reports whether no decision about other calls covers the call: it asks for budget, takes a call back, or
-// has arguments that a person changed or that are ambiguous (A21).
+// isDecidedAlone reports whether no decision about other calls covers the call: it asks for budget, takes a call back,
+// or has arguments that a person changed or that are ambiguous (A21).
 func isDecidedAlone(c run.Call) bool {
 	return c.Budget || c.Undoes != "" || c.Editor() != "" || hasCaseKeys(c.Input)
 }

@@ -226,7 +226,7 @@ const StopInterrupted = "interrupted"
 // filter stopped it, or it reached its longest output.
 func IsCutShort(stop string) bool {
 	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened", "length",
-		"max_tokens"}, stop)
+		"max_tokens", "model_context_window_exceeded"}, stop)
 }
 
 // KeepInterrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are

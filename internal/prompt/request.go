@@ -119,7 +119,7 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 	if !d.HasSections() {
 		return instructions, nil
 	}
-	dot, err := d.PromptDot(data, d.Dialects())
+	dot, err := d.TemplateData(data, d.Dialects())
 	if err != nil {
 		return "", err
 	}
@@ -191,11 +191,11 @@ func WithStepPrompt(
 func renderTurn(
 	d *agent.Definition, l agent.Dialect, data agent.SystemData, tools []agent.ToolSpec, c PromptContext,
 ) (string, error) {
-	dot, err := d.PromptDot(data, []agent.Dialect{l})
+	dot, err := d.TemplateData(data, []agent.Dialect{l})
 	if err != nil {
 		return "", err
 	}
-	dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(tools), ToolPrompt(tools)
+	dot["Tools"], dot["ToolPrompt"] = agent.ToolData(tools), ToolPrompt(tools)
 	dot["Planning"], dot["RAG"] = c.Planning, c.RAG
 	return renderSections(d, slices.DeleteFunc(agent.InOrder(d.Prompt.Order, true), func(s agent.Section) bool {
 		return s.XML && l != agent.DialectXML || s.Tools && len(tools) == 0

@@ -150,7 +150,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 		return Route{}, err
 	}
 	d := a.draft
-	if policy.HasEarlyDecisions(&d.State) && d.State.Permissions.Failed == "" { // a batch may run a call after run_start only
+	if policy.HasEarlyDecisions(&d.State) && d.State.Permissions.Failed == "" { // run_start precedes every call
 		if err := a.phases.runStatePhase(ctx, d, run.PhaseRunStart); err != nil {
 			return Route{}, err
 		}
