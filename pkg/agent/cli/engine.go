@@ -104,6 +104,9 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	})
 	if err != nil {
 		e.telemetry.Shutdown(context.Background())
+		if _, ok := errors.AsType[*fs.PathError](err); ok {
+			err = fmt.Errorf("%w (--home or COUNTERSIGN_HOME name another folder)", err)
+		}
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))

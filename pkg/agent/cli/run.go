@@ -280,7 +280,7 @@ func (s *session) printWaits(ctx context.Context, r api.Run) error {
 				if err != nil {
 					return err
 				}
-				s.p.printWaitingApproval(a)
+				s.printWaitingApproval(a)
 			}
 		}
 	}
@@ -304,7 +304,8 @@ func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting
 	return nil
 }
 
-func (p *program) printWaitingApproval(a approval.Approval) {
+func (s *session) printWaitingApproval(a approval.Approval) {
+	p, now := s.p, s.p.clock.Now()
 	what, below := "approval "+a.ID+" of", ""
 	if a.Root != "" {
 		below = fmt.Sprintf(" of agent %s, for run %s,", line(a.Agent), a.Root)
@@ -317,6 +318,9 @@ func (p *program) printWaitingApproval(a approval.Approval) {
 	}
 	p.printLine("run %s%s waits for %s %s (%s) until %s:", a.Run, below, what,
 		line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), p.stamp(a.ExpiresAt))
+	if a.Kind == approval.KindCall && !a.CanDecide(s.as, now) {
+		p.printLine("  %s decides, not %s (--as says who acts)", show.ApproversText(a.ApproversAt(now)), s.as.ID)
+	}
 	for _, way := range p.answerCommands(a) {
 		p.printLine("  %s", way)
 	}
