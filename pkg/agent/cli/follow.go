@@ -390,6 +390,9 @@ func (w *follower) printCallEvent(fact run.Event) {
 		w.printResult(f.Call, f.IsError, f.Content)
 	case run.CallSuspended:
 		what := "waits for approval " + f.Approval
+		if f.Why != "" {
+			what += " (asked again: " + strings.ReplaceAll(string(f.Why), "_", " ") + ")"
+		}
 		switch f.For {
 		case run.ForAnswer:
 			what = "was asked and may answer"
