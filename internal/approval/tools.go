@@ -281,6 +281,9 @@ func (d *Desk) tallyTools(
 	switch r.Action {
 	case Approve:
 		fact.Once, fact.Standing = a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
+		if a.FourEyes { // the model reads a note, and who tells it what to do may not grant that
+			fact.Note = ""
+		}
 	case Deny:
 		fact.Once = a.Scope != agent.ScopeTool
 	}

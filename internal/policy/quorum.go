@@ -101,7 +101,8 @@ func grantCounts(c run.Call, s *run.AgentState, dec Decision) bool {
 	return dec.isApprovedBy(g.Voices, dec.ApproversNeeded(c.Editor() != ""), g.Asked, s.RequestersOnce(g.Heard))
 }
 
-// toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy.
+// toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy. Under four eyes, they
+// may not have told the model anything since.
 func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	if len(p.Voices) == 0 {
 		return true
@@ -109,7 +110,7 @@ func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	voices := slices.DeleteFunc(slices.Clone(p.Voices), func(v run.Voice) bool {
 		return len(v.Tools) > 0 && !slices.Contains(v.Tools, p.Tool)
 	})
-	return dec.isApprovedBy(voices, dec.ApproversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
+	return dec.isApprovedBy(voices, dec.ApproversNeeded(p.Edited), p.Asked, s.Requesters())
 }
 
 // Suffices reports whether those who have granted a tool by e satisfy the policy of each call that asked.

@@ -79,7 +79,6 @@ type ToolPermit struct {
 
 	Voices []Voice   `json:"voices,omitempty"` // the approvals; none = not recorded
 	Asked  time.Time `json:"asked,omitzero"`   // with Voices: when people were asked
-	Heard  int       `json:"heard,omitempty"`  // with Voices: as in Wait
 	Edited bool      `json:"edited,omitempty"` // the grant covers arguments that a person changed
 }
 
@@ -282,7 +281,7 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 			By: e.By, Note: e.Note, Standing: e.Standing, Voices: e.Voices,
 		}
 		if len(e.Voices) > 0 {
-			p.Asked, p.Heard = asked[at].Since, asked[at].Heard
+			p.Asked = asked[at].Since
 		}
 		s.Permissions.Tools = append(slices.Clip(s.Permissions.Tools), p)
 	}
@@ -304,9 +303,9 @@ func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	switch {
 	case len(e.Voices) == 0:
 	case c.Wait != nil && c.Wait.Approval == e.Approval:
-		p.Asked, p.Heard = c.Wait.Since, c.Wait.Heard
+		p.Asked = c.Wait.Since
 	default: // the request has been overtaken
-		p.Asked, p.Heard = s.head.time, len(s.Heard)
+		p.Asked = s.head.time
 	}
 	s.Permissions.Tools = append(slices.Clip(s.Permissions.Tools), p)
 }
