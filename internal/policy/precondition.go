@@ -41,7 +41,7 @@ type Reading struct {
 // model why it cannot be read.
 func RequiredReading(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && g.Suspend.For == ""
-	runs := g.Run && c.Grant != nil && !c.Grant.Tool && !c.Grant.Consumed && c.Checked != nil
+	runs := g.Run && c.Grant != nil && !c.Grant.Tool && c.Checked != nil
 	t, known := d.Tool(c.Tool)
 	if !known || t.Precondition == nil || !asks && !runs {
 		return Reading{}, false, nil
