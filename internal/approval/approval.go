@@ -218,9 +218,10 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 	if dec.Escalate != nil {
 		a.EscalateTo, a.AboveTo = dec.Escalate.To, dec.AboveTo
 	}
-	switch c.Wait.For {
-	case run.ForApproval:
+	if c.Wait.For == run.ForApproval || c.Wait.For == run.ForInput && c.AtGate != nil {
 		a.Precondition = c.Checked
+	}
+	switch c.Wait.For {
 	case run.ForOutcome:
 		a.Kind = KindOutcome
 		return a

@@ -40,7 +40,7 @@ type Reading struct {
 // about it, and before it runs because they have approved it. It is false if nothing must be read. The error tells the
 // model why it cannot be read.
 func RequiredReading(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
-	asks := g.Suspend != nil && g.Suspend.For == ""
+	asks := g.Suspend != nil && (g.Suspend.For == "" || g.Suspend.Gate)
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && c.Checked != nil
 	t, known := d.Tool(c.Tool)
 	if !known || t.Precondition == nil || !asks && !runs {

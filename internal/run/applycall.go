@@ -179,7 +179,7 @@ func (e CallSuspended) apply(s *AgentState) error {
 		if err := c.transition(path...); err != nil {
 			return err
 		}
-		if e.For == "" || e.For == ForApproval {
+		if e.For != ForInput || e.Gate {
 			c.Checked = e.Checked
 		}
 		c.waitForInput(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest,
@@ -215,8 +215,8 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 		return "another writer has the claim"
 	case e.Ran && (c.Status != StatusNew || !forInput || c.NeedsClaim()):
 		return "it ran without a claim"
-	case e.Checked != nil && forInput:
-		return "a precondition is shown with what is to be approved, and with nothing else"
+	case e.Checked != nil && forInput && !e.Gate:
+		return "a precondition is shown before the tool is entered"
 	}
 	return ""
 }

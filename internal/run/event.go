@@ -287,7 +287,7 @@ type CallSuspended struct {
 	Gate     bool      `json:"gate,omitempty"`   // a plugin asks before the tool is entered; only for input
 	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 	Entered int `json:"entered,omitempty"`
-	// the precondition's result, which people are shown; nil = there is none, or no approval is requested
+	// the precondition's result, which people are shown; nil = there is none, or the tool itself asks
 	Checked *Checked `json:"checked,omitempty"`
 
 	// the ApproverPolicy with which Digest was made, if the current definition's differs from the pinned one's
