@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -103,7 +104,7 @@ type deployment struct {
 
 	concurrency map[string]int // by function; 0 = the stand-in's
 	freezes     bool           // processes stand still between events, as Lambda's do
-	patient     bool           // the state machine waits between attempts as long as it says
+	hurry       time.Duration  // the state machine waits so many times less between attempts than it says; 0 = 20
 
 	mu      sync.Mutex
 	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
@@ -226,10 +227,7 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	d.engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.announceEnd,
 		Jitter: func(limit time.Duration) time.Duration {
-			if d.patient {
-				return draw.Jitter(limit)
-			}
-			return draw.Jitter(limit / 20) // crashes are many here, and none of them is load
+			return draw.Jitter(limit / cmp.Or(d.hurry, 20)) // crashes are many here, and none of them is load
 		},
 		Invoke: func(_ context.Context, function string, payload []byte) ([]byte, error) {
 			d.mu.Lock()

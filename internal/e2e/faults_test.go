@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -118,6 +119,28 @@ func TestDeliveredTwice(t *testing.T) {
 		d.mu.Unlock()
 		d.refundRun(name)
 	}
+}
+
+// Lambda invokes no function for longer than the state machine tries. What asked for a run by an event is not lost: the
+// sweep writes the run when its execution has given up, and the next one goes on.
+func TestEventOutlastsItsExecution(t *testing.T) {
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["EventTenant"], d.hurry = acme, 4000 })
+	once, tries := d.deliver, 0
+	d.mu.Lock()
+	d.deliver = func(function string, payload []byte) ([]byte, error) {
+		if tries++; tries <= 61 { // one after the other, as there is one execution
+			return nil, &standins.LambdaError{Type: "Lambda.TooManyRequestsException"}
+		}
+		return once(function, payload)
+	}
+	d.mu.Unlock()
+	key := d.putEvent("Countersign Run Requested", `{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`)
+	s := d.waitFor(acme, agent.RunID(acme, "refunds", key), isParked)
+	require.EqualValues(t, 1, s.Generation)
+	d.approve(d.anaClient(), s)
+	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
+	d.waitAtRest()
+	require.NoError(t, errors.Join(d.bus.Undelivered()...))
 }
 
 // Someone stops the execution of a parked run. The event that this makes reaches functions/sweep by the template's

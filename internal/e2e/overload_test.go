@@ -44,7 +44,9 @@ func TestOverload(t *testing.T) {
 	d := deploy(t, model, func(d *deployment) {
 		d.concurrency = map[string]int{"step": steps, "tool": 2, "approve": 2, "http": 4, "sweep": 1}
 		d.freezes = true
-		d.patient = !quick
+		if !quick {
+			d.hurry = 1
+		}
 	})
 	var refused atomic.Int64 // invocations
 	d.mu.Lock()

@@ -73,7 +73,7 @@ func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Execution
 	s := &sweeping{
 		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices,
 			Retention: d.Retention},
-		machine: machine, metrics: m, log: d.Log, clock: p.Clock,
+		machine: machine, create: d.create, metrics: m, log: d.Log, clock: p.Clock,
 	}
 	return func(ctx context.Context, payload []byte) (out []byte, err error) {
 		ctx, ended := d.beginInvocation(ctx, "sweep")
@@ -113,6 +113,7 @@ type FailedRun struct {
 type sweeping struct {
 	sweep   runtime.Sweep
 	machine string
+	create  func(ctx context.Context, e *event) (run string, err error)
 	metrics Metrics
 	log     *slog.Logger
 	clock   clock.Clock
@@ -275,8 +276,8 @@ type executionEnd struct {
 }
 
 // reap repairs the run of an execution that has ended badly, at once. A second event of the same execution finds
-// nothing to do. A run that an event was to start and that was never written is not there to be repaired: its execution
-// is reported as unowned.
+// nothing to do. A run that an event was to start and that was never written is not there to be repaired: if its
+// execution was throttled, the run is written now, else the execution is reported as unowned.
 func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	var e executionEnd
 	if err := jsonx.DecodeKnown(detail, eventLimits, &e); err != nil || !isExecutionName(e.Name) {
@@ -322,6 +323,11 @@ func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 	if ok {
 		r, err = s.sweep.Sweeper.Repair(ctx, tenant, run)
 	}
+	if errors.Is(err, store.ErrNoRun) {
+		if err = s.createRun(ctx, e.Name, input); err == nil {
+			r, err = s.sweep.Sweeper.Repair(ctx, tenant, run)
+		}
+	}
 	if !ok || errors.Is(err, store.ErrNoRun) {
 		s.log.Error("an execution ended and has no run", "execution", e.Name)
 		out.Unowned = e.Name
@@ -332,4 +338,22 @@ func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 		out.Repaired[r] = 1
 	}
 	return out, err
+}
+
+// createRun writes the run of an execution that was throttled until it gave up, as its first step would have. It
+// returns store.ErrNoRun for an execution that ended otherwise or was not started by an event.
+func (s *sweeping) createRun(ctx context.Context, name string, input []byte) error {
+	status, err := s.sweep.Sweeper.Waiter.Status(ctx, name)
+	if err == nil && status == runtime.ExecutionRunning {
+		err = errors.New("the status of the execution is late")
+	}
+	if err != nil {
+		return err
+	}
+	e, err := decode(fmt.Appendf(nil, `{"name":%q,"state":%s}`, name, input))
+	if err != nil || status != runtime.ExecutionThrottled || e.State.Run != "" {
+		return store.ErrNoRun
+	}
+	_, err = s.create(ctx, &e)
+	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/lambdafn"
@@ -200,6 +201,31 @@ func TestReaper(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What asked for a run by an event is not lost when throttling, or an outage, lasts until its execution gives up before
+// it has written the run: the reaper writes it, once, and its next execution goes on.
+func TestReaperOfAnUnwrittenRun(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		const input = `{"agent":"payer","tenant":"acme","key":"k","message":"pay 5"}`
+		throttled := true
+		s.counts.Use(func(_ context.Context, _ fault.Call, call func() error) error {
+			if throttled {
+				return store.ErrThrottled
+			}
+			return call()
+		})
+		_, err := s.machine.Engine.Start(t.Context(), "x", []byte(input))
+		require.NoError(t, err)
+		time.Sleep(3 * time.Hour)
+		throttled = false
+		for _, want := range []map[runtime.Repair]int64{{runtime.RepairTookOver: 1}, {}} {
+			require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: want, Complete: true}, s.swept(statusEvent("x", "FAILED", input)))
+			synctest.Wait()
+		}
+		s.approve(read[api.Run](s, ana, 200, "GET /v1/runs/"+agent.RunID("acme", "payer", "k"), ""))
+		require.Len(t, s.paid, 1)
+	})
 }
 
 // An execution that needs nothing, or has no run, is answered and writes nothing.

@@ -42,6 +42,9 @@ func StepFunctions(e *asl.Engine) http.Handler {
 			if d.Output != nil {
 				out["output"] = string(d.Output)
 			}
+			if d.Error != "" {
+				out["error"], out["cause"] = d.Error, d.Cause
+			}
 			return out, err
 		}),
 		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
