@@ -134,7 +134,7 @@ func TestEventOutlastsItsExecution(t *testing.T) {
 		return once(function, payload)
 	}
 	d.mu.Unlock()
-	key := d.putEvent("Countersign Run Requested", `{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`)
+	key := d.putEvent("Countersign Run Requested", `{"agent":"refunds","message":"A wheel is broken. Order 1002."}`)
 	s := d.waitFor(acme, agent.RunID(acme, "refunds", key), isParked)
 	require.EqualValues(t, 1, s.Generation)
 	d.approve(d.anaClient(), s)

@@ -329,7 +329,7 @@ func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 		}
 	}
 	if !ok || errors.Is(err, store.ErrNoRun) {
-		s.log.Error("an execution ended and has no run", "execution", e.Name)
+		s.log.Warn("an execution ended and has no run", "execution", e.Name)
 		out.Unowned = e.Name
 		return out, nil
 	}
