@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -334,6 +335,8 @@ func TestConsoleTakesOneInput(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, got.status)
 	require.Contains(t, got.body, "Want the fields or an input as JSON, not both.")
 	require.Contains(t, got.body, "bob</textarea>")
+	byHand := `-d '{"agent": "payer", "input": {…}}' ` + w.server.URL + "/v1/runs</pre>"
+	require.Contains(t, html.UnescapeString(got.body), byHand, "to be copied")
 }
 
 // The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones; a bar
