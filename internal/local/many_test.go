@@ -219,6 +219,7 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 		for _, text := range texts {
 			require.Contains(t, text, "180 calls of run "+s.Run)
 			require.Contains(t, text, `180. pay(to: "<payee 179>")`)
+			require.Contains(t, text, "Each is decided by itself, the first until 2000-01-02 00:00:")
 			links := anyPage.FindAllString(text, -1)
 			slices.Sort(links)
 			require.Len(t, slices.Compact(links), 180, "each request has a page of its own")

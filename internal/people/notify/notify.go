@@ -128,8 +128,10 @@ func (m Message) Opening() string {
 	case m.Occasion == Decided:
 		return show.OutcomeText(m.Approval)
 	case len(m.Others) > 0:
-		return fmt.Sprintf("%s of run %s of agent %s %s. %s Each is decided by itself.", m.count(), m.run(),
-			show.Bare(m.Approval.Agent), words.many, before)
+		sooner := func(a, b Other) int { return a.Approval.ExpiresAt.Compare(b.Approval.ExpiresAt) }
+		first := slices.MinFunc(m.Requests(), sooner).Approval.ExpiresAt
+		return fmt.Sprintf("%s of run %s of agent %s %s. %s Each is decided by itself, the first until %s.", m.count(),
+			m.run(), show.Bare(m.Approval.Agent), words.many, before, show.FormatTime(first))
 	case words.many == "": // it asks for no decision
 		return words.opening
 	}
