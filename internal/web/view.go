@@ -153,7 +153,8 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	if page.Status == approval.Pending && !page.Open {
 		page.Status = approval.Expired
 	}
-	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
+	page.StatusLabel = show.StatusText(page.Kind, page.Status)
+	page.Lede = show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
 	if tools, others := s.findOpenTools(v); page.Open && !v.isSomebodyElse() && len(tools)+others > 1 {
 		page.Each = tools

@@ -199,6 +199,15 @@ func TestOutcome(t *testing.T) {
 		"Cancelled. It was not carried out.":                                                  {Status: approval.Cancelled, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Approve, At: at}}},
 		"Expired at 2026-11-20 10:01:00 UTC: nobody decided in time. It was not carried out.": {Status: approval.Expired, ExpiresAt: at},
 		"It still waits for a decision.":                                                      {Status: approval.Pending},
+		"Answered by user:ana at 2026-11-20 10:01:00 UTC.": {
+			Kind: approval.KindInput, Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Approve, At: at}},
+		},
+		"Answered: found to have failed by user:ana at 2026-11-20 10:01:00 UTC.": {
+			Kind: approval.KindOutcome, Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.ReportError, At: at}},
+		},
+		"Expired at 2026-11-20 10:01:00 UTC: nobody decided in time. Nobody knows whether it was carried out.": {
+			Kind: approval.KindOutcome, Status: approval.Expired, ExpiresAt: at,
+		},
 	} {
 		require.Equal(t, want, show.OutcomeText(a))
 	}

@@ -107,7 +107,7 @@ const maxSubject = 120
 func (m Message) Subject() string {
 	begins, ends := occasionWords[m.Occasion].subject, m.Shown.Title.String()
 	if m.Occasion == Decided {
-		begins = show.StatusText(m.Approval.Status)
+		begins = show.StatusText(m.Approval.Kind, m.Approval.Status)
 	}
 	if len(m.Others) > 0 {
 		ends = m.count() + " of run " + m.run()

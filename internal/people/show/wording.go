@@ -163,6 +163,12 @@ func decisionVerb(action approval.Action, kind approval.Kind) string {
 		return "denied"
 	case approval.Cancel:
 		return "cancelled"
+	case approval.ReportResult:
+		return "found to have happened"
+	case approval.ReportError:
+		return "found to have failed"
+	case approval.Rerun:
+		return "sent to run again"
 	}
 	return string(action)
 }
@@ -196,8 +202,11 @@ func QuorumText(a approval.Approval) Text {
 	return fitTexts(all, "; ", math.MaxInt)
 }
 
-// StatusText is a request's status for people.
-func StatusText(s approval.Status) string {
+// StatusText is the status of a request of a kind for people.
+func StatusText(kind approval.Kind, s approval.Status) string {
+	if s == approval.Approved && (kind == approval.KindOutcome || kind == approval.KindInput) {
+		return "Answered"
+	}
 	return map[approval.Status]string{
 		approval.Pending: "Waiting for a decision", approval.Approved: "Approved", approval.Denied: "Denied",
 		approval.Expired: "Expired", approval.Cancelled: "Cancelled", approval.Voided: "No longer needed",
@@ -244,7 +253,10 @@ func StandingText(a approval.Approval, now time.Time) string {
 
 // OutcomeText says what became of a request, by whom and when, in words of ours and ids of people.
 func OutcomeText(a approval.Approval) string {
-	by := ""
+	by, effect := "", " It was not carried out."
+	if a.Kind == approval.KindOutcome {
+		effect = " Nobody knows whether it was carried out."
+	}
 	if n := len(a.Decisions); n > 0 {
 		d := a.Decisions[n-1]
 		who := "somebody"
@@ -255,6 +267,8 @@ func OutcomeText(a approval.Approval) string {
 		switch {
 		case d.Action == approval.Edit && a.Status == approval.Approved:
 			return "Approved with other arguments" + by + "."
+		case a.Kind == approval.KindOutcome && a.Status == approval.Approved:
+			by = ": " + decisionVerb(d.Action, a.Kind) + by
 		case a.Status == approval.Cancelled && d.Action != approval.Cancel && d.Action != approval.Fail:
 			by = "" // it was cancelled with its run, and d is one approval of several
 		}
@@ -263,11 +277,11 @@ func OutcomeText(a approval.Approval) string {
 	case approval.Pending:
 		return "It still waits for a decision."
 	case approval.Approved, approval.Denied:
-		return StatusText(a.Status) + by + "."
+		return StatusText(a.Kind, a.Status) + by + "."
 	case approval.Expired:
-		return "Expired at " + FormatTime(a.ExpiresAt) + ": nobody decided in time. It was not carried out."
+		return "Expired at " + FormatTime(a.ExpiresAt) + ": nobody decided in time." + effect
 	case approval.Cancelled:
-		return "Cancelled" + by + ". It was not carried out."
+		return "Cancelled" + by + "." + effect
 	}
 	return "No longer needed: it was overtaken by what happened since. Nobody has to decide."
 }
@@ -356,7 +370,7 @@ var refusals = []struct {
 	{approval.ErrRequester, "The run acts for you. Another person has to approve this; you may deny it."},
 	{approval.ErrUnpinned, "You have chosen your own name, and different people have to approve this."},
 	{approval.ErrForbidden, "You are not among those who may decide this, as things stand now."},
-	{approval.ErrExpired, "The request has expired. It was not carried out."},
+	{approval.ErrExpired, "The request has expired: nobody decided in time."},
 	{approval.ErrFinished, "The run has ended: there is nothing left to decide."},
 	{approval.ErrStale, "Somebody changed the arguments meanwhile. Read them again and answer anew."},
 	{approval.ErrPolicyChanged, "The policy that applies has changed since you were asked. Whoever may decide now is " +
