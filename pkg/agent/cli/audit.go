@@ -30,6 +30,7 @@ import (
 type auditCommand struct {
 	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
 	Replay replayCommand      `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
+	Export exportCommand      `cmd:"" hidden:"" help:"As export."`
 }
 
 type auditVerifyCommand struct {

@@ -186,6 +186,10 @@ type grammar struct {
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 	Init      initCommand      `cmd:"" help:"Write a new project: an agent, its tool, its scenarios and the deployment."`
+
+	// Earlier spellings of grants revoke and audit replay.
+	Revoke revokeCommand `cmd:"" hidden:""`
+	Replay replayCommand `cmd:"" hidden:""`
 }
 
 const idLength = 26 // of runs and approvals

@@ -291,7 +291,7 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 
 	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), run)
 	require.Contains(t, d.run(t.Context(), "", "show", run).stdout.String(), "h1 hold")
-	require.Contains(t, d.run(t.Context(), "", "audit", "replay", run).stdout.String(), "no difference")
+	require.Contains(t, d.run(t.Context(), "", "replay", run).stdout.String(), "no difference")
 	served := d.exits(1, "dev", "--addr", "127.0.0.1:0")
 	require.Contains(t, served.stderr.String(), fmt.Sprintf("the store %s is served already, by process %d, countersign run\n",
 		d.home(), os.Getpid()))
