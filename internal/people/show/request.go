@@ -356,7 +356,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 		switch {
 		case d.Action == approval.Edit:
 			args = s.arguments(d.Args, t.Schema)
-		case a.Kind == approval.KindInput:
+		case a.Kind == approval.KindInput, a.Kind == approval.KindOutcome:
 			args = s.arguments(d.Args, nil)
 		}
 		verb := ownText(decisionVerb(d.Action, a.Kind))

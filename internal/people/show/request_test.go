@@ -113,6 +113,8 @@ func TestB1TheDocument(t *testing.T) {
 	again.Kind = approval.KindOutcome
 	require.Contains(t, written(show.BuildDocument(again, v), show.History), "\nvoid: what became of the call is known without an answer")
 	require.Contains(t, values(show.BuildDocument(again, v))["expires"], "UTC, then the model is told that nobody knows")
+	again.Decisions = []approval.Decision{{By: "user:di", Action: approval.ReportError, At: noon.Add(time.Hour), Args: json.RawMessage(`"no funds"`)}}
+	require.Contains(t, written(show.BuildDocument(again, v), show.History), "found to have failed by user:di\n\"no funds\"")
 }
 
 func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
