@@ -72,7 +72,7 @@ type orderInput struct {
 
 type refundInput struct {
 	Order  string      `json:"order" jsonschema_description:"the order's number"`
-	Amount json.Number `json:"amount" jsonschema:"type=number,exclusiveMinimum=0,description=in the currency of the order"`
+	Amount json.Number `json:"amount" jsonschema:"exclusiveMinimum=0,description=in the currency of the order"`
 	Reason string      `json:"reason" jsonschema_description:"why, in one sentence"`
 }
 

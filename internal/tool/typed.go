@@ -198,6 +198,12 @@ func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 		return nil, errors.New("it is not a struct")
 	}
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !isRecursive(t, nil), Namer: typeNamer()}
+	r.Mapper = func(t reflect.Type) *jsonschema.Schema { // its kind is string
+		if t == reflect.TypeFor[json.Number]() {
+			return &jsonschema.Schema{Type: "number"}
+		}
+		return nil
+	}
 	s := r.ReflectFromType(t)
 	s.Version = "" // the contract fixes the version: 2020-12
 	if raw, err = json.Marshal(s); err != nil {

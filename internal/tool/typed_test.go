@@ -29,6 +29,7 @@ type orderIn struct {
 	Any     any            `json:"any,omitempty"`
 	Extra   map[string]int `json:"extra,omitempty"`
 	Count   int8           `json:"count,omitempty"`
+	Exact   json.Number    `json:"exact,omitempty" jsonschema:"exclusiveMinimum=0"`
 	Skipped func()         `json:"-"`
 }
 
@@ -48,7 +49,7 @@ func TestSchemaFromType(t *testing.T) {
 		`"kind":{"type":"string","enum":["full","partial"],"default":"full"},`+
 		`"amounts":{"items":{"type":"number"},"type":"array"},`+
 		`"to":`+address+`,"else":`+address+`,"any":true,`+
-		`"extra":{"additionalProperties":{"type":"integer"},"type":"object"},"count":{"type":"integer"}`+
+		`"extra":{"additionalProperties":{"type":"integer"},"type":"object"},"count":{"type":"integer"},"exact":{"type":"number","exclusiveMinimum":0}`+
 		`},"additionalProperties":false,"type":"object","required":["id","kind","to"]}`, string(schema))
 }
 
