@@ -273,7 +273,7 @@ func (d *document) checkStream(t *testing.T, of *base.Schema, stream string) {
 // keywords are those of JSON Schema 2020-12 that the document uses. Another one would be ignored: it is a mistake.
 var keywords = []string{
 	"$ref", "type", "enum", "const", "pattern", "format", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "items",
-	"properties", "required", "additionalProperties", "allOf", "anyOf", "oneOf", "contentEncoding", "default", "description", "examples", "x-types",
+	"properties", "required", "additionalProperties", "allOf", "anyOf", "oneOf", "not", "contentEncoding", "default", "description", "examples", "x-types",
 }
 
 // everySchema calls each with every schema in v, which is one itself or another part of the document.
