@@ -32,7 +32,8 @@ func TestDelegatedRuns(t *testing.T) {
 	ana := d.anaClient()
 	start := func(key string) string {
 		t.Helper()
-		started, err := ana.Start(t.Context(), api.Start{Agent: "research", Message: []byte(`"Which client was replaced?"`), Key: key})
+		question := api.Start{Agent: "research", Message: []byte(`"Which client was replaced?"`), Key: key}
+		started, err := ana.Start(t.Context(), question)
 		require.NoError(t, err)
 		<-asked
 		return started.ID

@@ -78,7 +78,8 @@ func (lockedBlobs) Delete(context.Context, string, string) error { return store.
 func TestSweepDeletes(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	id, ports := d.cancelledRun("k"), d.ports
-	ports.Blobs, ports.Clock = lockedBlobs{ports.Blobs}, pastClock{d.clock, 10 * time.Minute} // its lock of the blob is over
+	// it locked the blob ten minutes ago
+	ports.Blobs, ports.Clock = lockedBlobs{ports.Blobs}, pastClock{d.clock, 10 * time.Minute}
 	_, err := (&runtime.Deleter{Ports: ports}).Delete(t.Context(), acme, id, "user:ana")
 	require.ErrorIs(t, err, store.ErrConflict)
 	require.Zero(t, d.sweep().Failures)
