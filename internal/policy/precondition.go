@@ -42,6 +42,9 @@ type Reading struct {
 func RequiredReading(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && (g.Suspend.For == "" || g.Suspend.Gate)
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && c.Checked != nil
+	if runs && c.Grant.Consumed { // a retry under the same key goes on, whatever the first attempt has changed
+		runs = c.Effect == run.EffectNonIdempotent && !c.Service
+	}
 	t, known := d.Tool(c.Tool)
 	if !known || t.Precondition == nil || !asks && !runs {
 		return Reading{}, false, nil

@@ -10,25 +10,29 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Whatever lets an approved call run, its precondition is read right before: also when a person, or the tool, has said
-// that the call may run again. The lost attempt may have changed what it depends on.
+// The precondition of an approved call is read right before the call, also before one that may run again: the lost
+// attempt may have changed what it depends on. A call that may be repeated is finished without another look.
 func TestPreconditionIsReadBeforeEachRun(t *testing.T) {
 	d := &agent.Definition{Tools: []agent.ToolSpec{
-		{Name: "look", Effect: run.EffectRead},
-		{Name: "pay", Effect: run.EffectNonIdempotent, Precondition: &agent.Precondition{Tool: "look"}},
+		{Name: "look", Effect: run.EffectRead}, {Name: "pay", Precondition: &agent.Precondition{Tool: "look"}},
 	}}
 	for _, test := range []struct {
+		call  run.Call
 		grant run.Grant
 		reads bool
 	}{
-		{run.Grant{}, true},
-		{run.Grant{Consumed: true}, true},
-		{run.Grant{Consumed: true, Again: true}, true},
-		{run.Grant{Consumed: true, Tool: true}, false},
+		{run.Call{Effect: run.EffectNonIdempotent}, run.Grant{}, true},
+		{run.Call{Effect: run.EffectNonIdempotent}, run.Grant{Consumed: true}, true},
+		{run.Call{Effect: run.EffectNonIdempotent}, run.Grant{Consumed: true, Again: true}, true},
+		{run.Call{Effect: run.EffectNonIdempotent}, run.Grant{Consumed: true, Tool: true}, false},
+		{run.Call{Effect: run.EffectNonIdempotent, Service: true}, run.Grant{Consumed: true}, false},
+		{run.Call{Effect: run.EffectIdempotent}, run.Grant{}, true},
+		{run.Call{Effect: run.EffectIdempotent}, run.Grant{Consumed: true}, false},
 	} {
-		c := run.Call{ID: "c1", Tool: "pay", Input: json.RawMessage(`{}`), Grant: &test.grant, Checked: &run.Checked{}}
+		c := test.call
+		c.Tool, c.Input, c.Grant, c.Checked = "pay", json.RawMessage(`{}`), &test.grant, &run.Checked{}
 		_, reads, err := RequiredReading(d, &run.AgentState{}, c, Gate{Run: true})
 		require.NoError(t, err)
-		require.Equal(t, test.reads, reads, "%+v", test.grant)
+		require.Equal(t, test.reads, reads, "%+v", test)
 	}
 }
