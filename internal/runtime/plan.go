@@ -238,7 +238,15 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		err = p.settle(*g.Refuse)
 	case c.Budget: // people approved the raise: that uses up the approval without a tool
 		p.raiseDue(dueFirst)
-		err = p.settle(run.CallClaimed{Call: c.ID}, run.CallFinished{Call: c.ID, Content: "The budget is raised."})
+		needed, failed := r.isRaiseNeeded(ctx, &p.draft.State, r.def, c.Tool, p.draft.Entry.Time)
+		switch {
+		case failed != nil:
+			return failed
+		case needed:
+			err = p.settle(run.CallClaimed{Call: c.ID}, run.CallFinished{Call: c.ID, Content: "The budget is raised."})
+		default: // others have raised it meanwhile, or its next period has begun
+			err = p.settle(*policy.RefuseVoided(r.def, c))
+		}
 	case r.isElsewhere(c):
 		return nil
 	default:

@@ -161,14 +161,24 @@ func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) e
 	if err != nil {
 		return fmt.Errorf("void approval %s: %w", a.ID, err)
 	}
-	for _, b := range sw.sharedBudgets(&l.State, def) {
-		if !slices.Contains(a.Tools, b.Tool) {
-			continue
-		}
-		err := b.read(ctx, sw.Table, sw.Clock.Now())
-		if _, _, exhausted := b.Exhausted(def, &l.State); exhausted || err != nil {
-			return err
-		}
+	needed, err := sw.isRaiseNeeded(ctx, &l.State, def, a.Tools[0], sw.Clock.Now())
+	if needed || err != nil {
+		return err
 	}
 	return sw.Void(ctx, a)
+}
+
+// isRaiseNeeded reports whether the budget that the tool raises is used up. A run's own is, until people raise it.
+func (p Ports) isRaiseNeeded(
+	ctx context.Context, s *run.AgentState, def *agent.Definition, tool string, at time.Time,
+) (bool, error) {
+	for _, b := range p.sharedBudgets(s, def) {
+		if b.Tool != tool {
+			continue
+		}
+		err := b.read(ctx, p.Table, at)
+		_, _, exhausted := b.Exhausted(def, s)
+		return exhausted, err
+	}
+	return !run.IsSharedBudgetTool(tool), nil
 }
