@@ -346,10 +346,11 @@ func (e Answered) apply(s *AgentState) error {
 	})
 }
 
-// apply settles a claimed call or one with an unknown outcome. It ignores settled calls (rule 10).
+// apply settles a call that is claimed, has an unknown outcome, or is to run again: it has run. It ignores settled calls
+// (rule 10).
 func (e LateResult) apply(s *AgentState) error {
 	c, _ := s.Call(e.Call)
-	claimed := c.Status == StatusRunning && c.Claim != ""
+	claimed := c.Status == StatusRunning && c.Claim != "" || c.Status == StatusResuming
 	if !claimed && (c.Status != StatusSuspended || c.Wait.For != ForOutcome) {
 		return nil
 	}

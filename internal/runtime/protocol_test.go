@@ -223,6 +223,16 @@ func TestRule10UnknownAndLate(t *testing.T) {
 		w.drive(r.Woken)
 		require.Equal(t, "refunded", w.call("c1").Result.Content)
 	})
+	subtest(t, "one that somebody let run again takes it, and does not run", func(t *testing.T, w *world) {
+		r := w.lateResult(func() runtime.Route {
+			r := w.batchRun(0)
+			w.decided(approval.DecisionInput{Action: approval.Rerun})
+			return r
+		})
+		w.drive(r.Woken)
+		require.Equal(t, "ok c1", w.call("c1").Result.Content)
+		require.Equal(t, 1, w.tool("pay").times())
+	})
 	subtest(t, "and so does one whose result lies behind it", func(t *testing.T, w *world) {
 		r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
 		w.decided(approval.DecisionInput{Content: "refunded", Action: approval.ReportResult})
