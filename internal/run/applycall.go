@@ -346,12 +346,9 @@ func (e Answered) apply(s *AgentState) error {
 	})
 }
 
-// apply settles a call that is claimed, has an unknown outcome, or is to run again: it has run. It ignores settled calls
-// (rule 10).
+// apply settles a call that takes the result. It ignores settled calls (rule 10).
 func (e LateResult) apply(s *AgentState) error {
-	c, _ := s.Call(e.Call)
-	claimed := c.Status == StatusRunning && c.Claim != "" || c.Status == StatusResuming
-	if !claimed && (c.Status != StatusSuspended || c.Wait.For != ForOutcome) {
+	if c, _ := s.Call(e.Call); !c.TakesLateResult() {
 		return nil
 	}
 	return s.changeCall(e.Call, func(c *Call) error {

@@ -208,6 +208,19 @@ func (c Call) AwaitsAnswer() bool {
 	return again || c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
 }
 
+// TakesLateResult reports whether a claimant's late result settles the call: it is claimed, has an unknown outcome, or is
+// to run again, also if people are asked about that once more.
+func (c Call) TakesLateResult() bool {
+	switch c.Status {
+	case StatusRunning:
+		return c.Claim != ""
+	case StatusSuspended:
+		return c.Wait.For == ForOutcome || c.Wait.For == ForApproval && c.Executions > 0
+	default:
+		return c.Status == StatusResuming
+	}
+}
+
 // apply stores a decision whose target is not suspended yet. The last decision on a target counts (presets 3). A
 // decision on a call of this round that has ended is ignored. Calls of earlier rounds are not looked at: a reader that
 // began at a snapshot does not have them, and every reader must store the same decisions.

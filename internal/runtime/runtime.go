@@ -389,7 +389,7 @@ func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
 		case run.Answered: // the delegated run has ended, so the request is not needed any more
 			voided = e.Call == c.ID && e.Used != nil
 		case run.LateResult:
-			voided = e.Call == c.ID && c.Wait.For == run.ForOutcome
+			voided = e.Call == c.ID && c.TakesLateResult()
 		case run.LateSuspended:
 			voided = e.Call == c.ID && c.Wait.For == run.ForOutcome && c.Wait.Claim == e.Writer
 		case run.CallCancelled:
