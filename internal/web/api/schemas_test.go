@@ -38,20 +38,15 @@ var (
 	requests = []any{api.Start{}, api.Input{}, api.Chat{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, api.PersonForm{}}
 	answers  = []any{
 		api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
-		api.Grant{}, api.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, page{}, api.Problem{},
+		api.Grant{}, api.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Problem{},
 		stream.Event{}, stream.DeltaData{},
 	}
 )
 
-// page is what every api.Page has; its items are typed where it is answered.
-type page struct {
-	Cursor string `json:"cursor,omitempty"`
-}
-
 // schemaNames are the schemas that are not named as their Go types are.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[api.Run](): "Run", reflect.TypeFor[api.Message](): "Message", reflect.TypeFor[api.Call](): "Call",
-	reflect.TypeFor[api.Waiting](): "Waiting", reflect.TypeFor[page](): "Page", reflect.TypeFor[approval.Decision](): "Decided",
+	reflect.TypeFor[api.Waiting](): "Waiting", reflect.TypeFor[approval.Decision](): "Decided",
 	reflect.TypeFor[approval.Status](): "ApprovalStatus", reflect.TypeFor[approval.Kind](): "ApprovalKind",
 	reflect.TypeFor[stream.Event](): "CanonicalEvent", reflect.TypeFor[stream.Type](): "CanonicalType",
 }
