@@ -101,8 +101,8 @@ func grantCounts(c run.Call, s *run.AgentState, dec Decision) bool {
 	return dec.isApprovedBy(g.Voices, dec.ApproversNeeded(c.Editor() != ""), g.Asked, s.RequestersOnce(g.Heard))
 }
 
-// toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy. Under four eyes, they
-// may not have told the model anything since.
+// toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy. Under four eyes,
+// they may not have told the model anything since.
 func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	if len(p.Voices) == 0 {
 		return true

@@ -208,8 +208,8 @@ func (c Call) AwaitsAnswer() bool {
 	return again || c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
 }
 
-// TakesLateResult reports whether a claimant's late result settles the call: it is claimed, has an unknown outcome, or is
-// to run again, also if people are asked about that once more.
+// TakesLateResult reports whether a claimant's late result settles the call: it is claimed, has an unknown outcome, or
+// is to run again, also if people are asked about that once more.
 func (c Call) TakesLateResult() bool {
 	switch c.Status {
 	case StatusRunning:
