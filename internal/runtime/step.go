@@ -252,6 +252,8 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	case policy.ActInfer:
 	case policy.ActWait: // no room for another round even then, and the run must not write a summary
 		return &turn{draft: d}, a.phases.park(ctx, d)
+	case policy.ActBudget: // the request for the summary has used it up
+		return &turn{draft: d}, d.Add(q.action.Ask)
 	default:
 		return a.endTurn(ctx, q.action.End)
 	}
