@@ -55,10 +55,12 @@ const (
 func (a *assembly) add(c completion) error {
 	a.model = cmp.Or(modelretry.Clip(c.Model), a.model)
 	if c.Usage != nil {
-		// Each token counts once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
+		// Each token counts once: the provider's prompt_tokens include the cached ones, Usage.Input does not. Some servers
+		// (xAI, Gemini) bill for reasoning that their total_tokens alone include.
 		u := c.Usage
 		cached := min(max(0, u.Details.Cached), max(0, u.Prompt))
-		a.usage = run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
+		a.usage = run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion, u.Total-max(0, u.Prompt)),
+			CacheRead: cached}
 	}
 	for _, ch := range c.Choices {
 		if ch.Index != 0 {

@@ -98,6 +98,7 @@ func (a *arguments) UnmarshalJSON(raw []byte) error {
 type usage struct {
 	Prompt     int64 `json:"prompt_tokens"`
 	Completion int64 `json:"completion_tokens"`
+	Total      int64 `json:"total_tokens"`
 	Details    struct {
 		Cached int64 `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
