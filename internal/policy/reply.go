@@ -132,12 +132,10 @@ func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.Reply
 	return c
 }
 
-// safeInput returns the model's arguments, compacted. Arguments that are not strict JSON become a JSON string, cut to 4
-// KiB: the conversation stays well formed, the gate refuses the call, and the model sees what it sent.
+// safeInput returns the model's arguments, compacted. Arguments that are not strict JSON, or that a limit cut before
+// they began, become a JSON string, cut to 4 KiB: the conversation stays well formed, the gate refuses the call, and the
+// model sees what it sent.
 func safeInput(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 {
-		return json.RawMessage(`{}`)
-	}
 	if ok, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}); err == nil {
 		return ok
 	}

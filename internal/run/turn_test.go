@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Whatever bytes a model answers with, the fact of it can be stored, and whoever reads it back has what its writer had.
@@ -39,6 +40,17 @@ func TestPropertyAnyReplyCanBeStored(t *testing.T) {
 		require.NoError(t, draft.Add(policy.PlanReply(&d, &s, r, 1, "")))
 		require.Equal(t, exact(t, draft.Committed()), exact(t, fold(t, s, stored(t, []run.Entry{draft.Entry}))))
 	})
+}
+
+// A call that a limit cut before its arguments began is refused: without them it could be another call than was meant.
+func TestCallCutBeforeItsArguments(t *testing.T) {
+	d := agent.Definition{Tools: []agent.ToolSpec{{Name: "look", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}}
+	draft := run.NewDraft(started(t), "w1", worldTime(1))
+	require.NoError(t, draft.Add(policy.PlanReply(&d, &draft.State, agent.Reply{Model: "m", Truncated: true,
+		Calls: []agent.ReplyCall{{ID: "c1", Name: "look"}}}, 1, "")))
+	g := policy.GateCall(&d, &draft.State, draft.State.Live[0], tool.Validate, worldTime(1))
+	require.NotNil(t, g.Refuse)
+	require.Equal(t, run.WhyInvalidArguments, g.Refuse.Reason)
 }
 
 // replies draws a reply and the blocks it is made of, in order, as a provider with texts before calls sends them.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,10 +139,13 @@ func (a *assembly) grow(n int) error {
 // reply is what was put together, calls and reasoning in order of their content blocks.
 func (a *assembly) reply() (agent.Reply, error) {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
+	stop := types.StopReason(a.stop)
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop,
-		Truncated: a.stop == string(types.StopReasonMaxTokens), Usage: a.usage}
+		Truncated: stop == types.StopReasonMaxTokens, Usage: a.usage}
+	// the window's end cuts the arguments of calls as the limit of the output does
+	cut := r.Truncated || stop == types.StopReasonModelContextWindowExceeded
 	first, kept := map[string]*callParts{}, []int32{}
-	for _, c := range a.calls {
+	for i, c := range a.calls {
 		if c.server {
 			continue
 		}
@@ -153,7 +155,7 @@ func (a *assembly) reply() (agent.Reply, error) {
 			continue
 		}
 		first[c.id], kept = c, append(kept, c.place)
-		input := json.RawMessage(cmp.Or(c.input.String(), "{}"))
+		input := modelretry.Arguments(c.input.String(), cut && i == len(a.calls)-1)
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input})
 	}
 	var err error
@@ -162,9 +164,9 @@ func (a *assembly) reply() (agent.Reply, error) {
 	}
 	// A model may end without a reply. Either its output was neither a call nor readable text, which may pass, or no room
 	// was left for text.
-	switch stop := types.StopReason(a.stop); {
-	case len(r.Calls) > 0: // the window's end has cut their arguments as the limit of the output does
-		r.Truncated = r.Truncated || stop == types.StopReasonModelContextWindowExceeded
+	switch {
+	case len(r.Calls) > 0:
+		r.Truncated = cut
 	case stop == types.StopReasonMalformedToolUse, stop == types.StopReasonMalformedModelOutput:
 		return agent.Reply{}, modelError(agent.ModelServer, "reply cannot be read, "+a.stop)
 	case stop == types.StopReasonModelContextWindowExceeded && isBlank(r.Text):

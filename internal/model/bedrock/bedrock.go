@@ -60,9 +60,9 @@ func NewClient(c aws.Config) *Client {
 // that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request that
 // names a Model.BaseURL is ModelInvalid: the client's endpoint is the only one.
 //
-// A call's Input is what the model wrote, byte for byte, JSON or not; none at all counts as {}. Reply.Model is the
-// request's model, or the one that a prompt router says it chose. Usage.Input excludes cached tokens, as Bedrock's
-// does.
+// A call's Input is what the model wrote, byte for byte, JSON or not; none at all counts as {}, unless a limit cut the
+// reply there. Reply.Model is the request's model, or the one that a prompt router says it chose. Usage.Input excludes
+// cached tokens, as Bedrock's does.
 func (m Model) Generate(ctx context.Context, r agent.Request) (_ agent.Reply, err error) {
 	defer func() { modelretry.NameModel(err, r.Model.ID) }()
 	in, err := newPrompt(ctx, r)

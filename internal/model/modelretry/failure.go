@@ -3,6 +3,7 @@ package modelretry
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -120,6 +121,15 @@ func NetworkFailure(err error) error {
 		return nil
 	}
 	return &agent.ModelError{Class: class, Message: message}
+}
+
+// Arguments returns a call's arguments as the model wrote them. None at all are {}, unless a limit has cut the reply
+// there: then nobody knows them, and the call is not one without arguments.
+func Arguments(written string, cut bool) json.RawMessage {
+	if written == "" && !cut {
+		written = "{}"
+	}
+	return json.RawMessage(written)
 }
 
 // Clip bounds a word of a service that is kept for the record: 128 bytes of UTF-8.

@@ -168,7 +168,7 @@ func (a *assembly) reply() agent.Reply {
 			r.Reasoning = append(r.Reasoning, run.RepliedReasoning{Reasoning: thought, AfterText: len(r.Text),
 				AfterCalls: i + 1})
 		}
-		input := json.RawMessage(cmp.Or(c.arguments.String(), "{}"))
+		input := modelretry.Arguments(c.arguments.String(), r.Truncated && i == len(a.calls)-1)
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input, Repaired: c.repaired})
 	}
 	return r

@@ -103,8 +103,8 @@ type Servers struct {
 // that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A key that there
 // is not is ModelAuth, one that cannot be read now ModelUnavailable.
 //
-// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a
-// reply must check that first.
+// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}, unless a limit cut
+// the reply there. Whoever encodes a reply must check that first.
 func (s Servers) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	key, err := s.key(ctx, r)
 	if err != nil {

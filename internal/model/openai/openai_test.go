@@ -125,6 +125,8 @@ func TestReplies(t *testing.T) {
 			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("a", "get", `{"x": <1`)}}},
 		{"no arguments", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get"}}]}`) + end,
 			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("a", "get", `{}`)}}},
+		{"cut before the last arguments", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get"}},{"index":1,"id":"b","function":{"name":"put","arguments":""}}]}`) + done("length") + end,
+			agent.Reply{Model: "m-1", StopReason: "length", Truncated: true, Calls: []agent.ReplyCall{call("a", "get", `{}`), call("b", "put", "")}}},
 		{"reasoning that the total alone includes", sse, text("a") + done("stop") + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":198,\"total_tokens\":623}}\n\n" + end,
 			agent.Reply{Model: "m-1", Text: "a", StopReason: "stop", Usage: run.Usage{Input: 20, Output: 603}}},
 		{"reasoning_content", sse, chunk(`{"reasoning_content":"Let me ","content":null}`) + chunk(`{"reasoning_content":"think."}`) + text("Hi") + done("stop") + end,
