@@ -75,6 +75,10 @@ func (k sink) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 			countTokens(fact.Usage)
 		case run.PlanEvent:
 			countTokens(fact.Fact().Usage)
+		case run.Evicted:
+			if fact.Usage != nil {
+				countTokens(*fact.Usage)
+			}
 		case run.CallFinished:
 			outcome := string(run.StatusSucceeded)
 			if fact.IsError {

@@ -39,6 +39,8 @@ func TestFacts(t *testing.T) {
 		{run.RunStarted{From: &run.Origin{Kind: run.OriginFork, Unknown: make([]run.CallUnknown, 2)}}, []string{"RunsStarted 1 Agent=clerk", "CallsUnknown 2 Agent=clerk"}},
 		{run.RunStarted{From: &run.Origin{Kind: run.OriginContinues}}, []string{"RunsStarted 1 Agent=clerk"}},
 		{run.Replied{Usage: run.Usage{Input: 3, Output: 5, CacheRead: 20, CacheWrite: 100}}, []string{"Inferences 1 Agent=clerk", "InputTokens 123 Agent=clerk", "OutputTokens 5 Agent=clerk"}},
+		{run.Evicted{Total: 2}, nil},
+		{run.Evicted{Total: 2, Usage: &run.Usage{Input: 40, Output: 9}}, []string{"InputTokens 40 Agent=clerk", "OutputTokens 9 Agent=clerk"}},
 		{run.CallFinished{}, []string{"ToolCalls 1 Agent=clerk=Outcome=succeeded"}},
 		{run.CallFinished{IsError: true, Reason: run.WhyDenied}, []string{"ToolCalls 1 Agent=clerk=Outcome=denied"}},
 		{run.CallSuspended{}, []string{"ApprovalsAsked 1 Agent=clerk"}},
