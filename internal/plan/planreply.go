@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,6 +82,9 @@ func PlanFailed(
 
 func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact) []run.Event {
 	plan, err := ParsePlan(r.Text)
+	if r.Truncated || r.StopReason == policy.StopInterrupted { // perhaps between two of its steps
+		err = fmt.Errorf("%w: it was cut short", ErrPlan)
+	}
 	first := s.Plan.Stage != run.PlanAgain
 	switch {
 	case !first && (err != nil || len(plan.Steps) < 2 || len(plan.Steps) > d.Orchestrator.MaxSteps):
