@@ -133,8 +133,8 @@ func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.Reply
 }
 
 // safeInput returns the model's arguments, compacted. Arguments that are not strict JSON, or that a limit cut before
-// they began, become a JSON string, cut to 4 KiB: the conversation stays well formed, the gate refuses the call, and the
-// model sees what it sent.
+// they began, become a JSON string, cut to 4 KiB: the conversation stays well formed, the gate refuses the call, and
+// the model sees what it sent.
 func safeInput(raw json.RawMessage) json.RawMessage {
 	if ok, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}); err == nil {
 		return ok
@@ -220,11 +220,11 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 // StopInterrupted is the StopReason of a reply whose stream broke off.
 const StopInterrupted = "interrupted"
 
-// IsCutShort reports whether a provider's stop reason means that a reply is not whole: the model refused to answer, a
-// filter stopped it, or it reached its longest output.
+// IsCutShort reports whether a stop reason means that a reply is not whole: the model refused to answer, a filter
+// stopped it, it reached its longest output, or its stream broke off.
 func IsCutShort(stop string) bool {
 	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened", "length",
-		"max_tokens", "model_context_window_exceeded"}, stop)
+		"max_tokens", "model_context_window_exceeded", StopInterrupted}, stop)
 }
 
 // KeepInterrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are
