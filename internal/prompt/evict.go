@@ -520,10 +520,10 @@ func resultSize(r run.ToolResult, bodies map[string]int) int {
 	return len(r.Content)
 }
 
-// mediaTokens estimates the tokens of a file.
+// mediaTokens estimates the tokens of a file. The size of one in a blob is not known here.
 func mediaTokens(m run.Media) int {
 	const base64Text = 4 // bytes for three of the file
-	if len(m.MediaType) > 5 && m.MediaType[:5] == "text/" {
+	if m.Data != "" && strings.HasPrefix(m.MediaType, "text/") {
 		return ProseTokens(len(m.Data) / base64Text * 3)
 	}
 	return imageTokens

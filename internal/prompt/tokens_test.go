@@ -42,6 +42,7 @@ func TestTokensOfMessages(t *testing.T) {
 		"result in a blob":  {run.ToolResult{ID: "c1", Blob: blob}, 4 + 10_000 + 1},
 		"picture":           {run.Media{Name: "p", MediaType: "image/png", Data: strings.Repeat("A", 100_000)}, 4 + 1600},
 		"text file":         {run.Media{Name: "p", MediaType: "text/csv", Data: strings.Repeat("A", 128)}, 4 + 30},
+		"file in a blob":    {run.Media{Name: "p", MediaType: "text/csv", Blob: blob}, 4 + 1600},
 		"reasoning":         {run.Reasoning{Text: strings.Repeat("x", 16), Signature: strings.Repeat("s", 8), Redacted: make([]byte, 8)}, 4 + 10},
 	} {
 		require.Equal(t, c.want, MessageTokens(run.Message{Role: run.RoleUser, Block: c.block}, map[string]int{blob: 32_000}), name)
