@@ -47,18 +47,14 @@ func (system) Now() time.Time { return time.Now().UTC() }
 
 func (system) Go(f func()) { go f() }
 
-func (system) Sleep(ctx context.Context, d time.Duration) error {
+func (c system) Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := c.NewSignal().Wait(ctx, d); !errors.Is(err, ErrTimeout) {
+		return err
 	}
+	return nil
 }
 
 func (system) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
@@ -77,25 +73,31 @@ func (s systemSignal) Notify() {
 	}
 }
 
+// maxTimer is how long Wait waits before it looks at the time of day again. Timers stand still while a laptop sleeps.
+const maxTimer = time.Minute
+
 func (s systemSignal) Wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-s: // a notification that is there wins over a context that is done
 		return nil
 	default:
 	}
+	until := System().Now().Add(d)
 	var up <-chan time.Time
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		up = t.C
-	}
-	select {
-	case <-s:
-		return nil
-	case <-up:
-		return ErrTimeout
-	case <-ctx.Done():
-		return ctx.Err()
+	for left := d; ; left = until.Sub(System().Now()) {
+		if d > 0 {
+			up = time.After(min(left, maxTimer))
+		}
+		select {
+		case <-s:
+			return nil
+		case <-up:
+			if left <= maxTimer {
+				return ErrTimeout
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
