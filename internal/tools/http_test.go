@@ -114,6 +114,7 @@ func TestRequests(t *testing.T) {
 		"escaped by the author":    {agent.HTTPTool{Method: "GET", URL: "/a%2Fb/{flag}"}, `{"flag":true}`, "GET /a%2Fb/true "},
 		"no path":                  {agent.HTTPTool{Method: "GET", URL: "?q={q}"}, `{"q":"é"}`, "GET /?q=%C3%A9 "},
 		"all the rest":             {agent.HTTPTool{Method: "POST", URL: "/o/{id}?q={q}"}, `{"id":1,"q":"x","n":1.0,"obj":{"a":["<b>"]}}`, `POST /o/1?q=x {"n":1.0,"obj":{"a":["<b>"]}}`},
+		"null in the rest":         {agent.HTTPTool{Method: "PATCH", URL: "/o/{id}?q={q}"}, `{"id":1,"q":null,"x":null}`, `PATCH /o/1 {"x":null}`},
 		"no rest":                  {agent.HTTPTool{Method: "PUT", URL: "/o"}, `{}`, `PUT /o {}`},
 		"a DELETE has none":        {agent.HTTPTool{Method: "DELETE", URL: "/o/{id}"}, `{"id":"a","n":1}`, "DELETE /o/a "},
 		"a body":                   {agent.HTTPTool{Method: "POST", URL: "/o", Body: json.RawMessage(`{"id":"{id}","note":"for {q}!","deep":[{"o":"{obj}"},"{x}",1.10,true,null],"gone":"{x}","gone2":"a {x}","lit":"{not an argument}"}`)}, `{"id":7,"q":"ana","obj":{"k":[1.0]}}`, `POST /o {"deep":[{"o":{"k":[1.0]}},1.10,true,null],"id":7,"lit":"{not an argument}","note":"for ana!"}`},

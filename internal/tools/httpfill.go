@@ -25,8 +25,13 @@ func unfitf(format string, args ...any) error { return &unfitError{fmt.Sprintf(f
 func arguments(raw json.RawMessage) map[string]json.RawMessage {
 	var args map[string]json.RawMessage
 	_ = json.Unmarshal(raw, &args)
-	maps.DeleteFunc(args, func(_ string, v json.RawMessage) bool { return string(v) == "null" }) // said to be nothing
 	return args
+}
+
+// arg returns what fills the places of an argument. There is nothing for one that is missing or null.
+func (t *request) arg(name string) (json.RawMessage, bool) {
+	v, ok := t.args[name]
+	return v, ok && string(v) != "null"
 }
 
 // text fills a template, each value as esc writes it. Where an argument is missing, there is none.
@@ -52,7 +57,7 @@ func (t *request) parts(
 			}
 			b.WriteString(esc(v))
 		case p.Arg != "":
-			raw, ok := t.args[p.Arg]
+			raw, ok := t.arg(p.Arg)
 			if !ok {
 				return "", false, nil
 			}
@@ -219,7 +224,8 @@ func (t *request) body(ctx context.Context) ([]byte, error) {
 	return jsonx.MarshalVerbatim(filled)
 }
 
-// restBody returns the arguments that no other part takes, as an object. It is nil if the schema has none.
+// restBody returns the arguments that no other part takes, as an object: null ones too, which clear a field in many
+// APIs. It is nil if the schema has none.
 func (t *request) restBody() ([]byte, error) {
 	taken := map[string]bool{} // what URL, query and headers use
 	templates := slices.Concat([]string{t.spec.HTTP.URL},
@@ -262,7 +268,7 @@ func (t *request) value(ctx context.Context, v any) (filled any, there bool, err
 		}
 		// A string that is an argument alone becomes its value, digits as they were written.
 		if len(parts) == 1 && parts[0].Arg != "" {
-			raw, ok := t.args[parts[0].Arg]
+			raw, ok := t.arg(parts[0].Arg)
 			return raw, ok, nil
 		}
 		return t.parts(ctx, parts, asIs, asIs)

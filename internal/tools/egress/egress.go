@@ -7,7 +7,8 @@
 //   - Only http and https, only to hosts and ports of Config.Allow. A name is dialled at addresses that were checked.
 //   - Only public addresses. A host:port of Config.Private may have a private one; a name never has one at
 //     which a cloud keeps credentials.
-//   - A redirect goes to no other host with credentials or a body, from https to nothing else, and only so often.
+//   - A redirect goes to no other host with credentials or a body, from https to nothing else, and only so often. It
+//     makes a GET of another method only where it says that the first request was carried out.
 //   - Nothing of the environment counts, such as proxies; no cookies are kept, and nothing is decompressed.
 //   - A request carries the trace of its context, in W3C's form (traceparent, tracestate), and no baggage.
 //   - An answer's header and body end at a bound. How long a request takes is its context's to say.
@@ -234,6 +235,11 @@ func (d *guard) redirect(r *http.Request, via []*http.Request) error {
 	last := via[len(via)-1]
 	if last.URL.Scheme == "https" && r.URL.Scheme != "https" {
 		return refusedf("a redirect from https to %.20q", r.URL.Scheme)
+	}
+	// net/http makes a GET of what a server has moved and not done. After 303, and by custom 302, it was done.
+	code, was := r.Response.StatusCode, last.Method
+	if r.Method != was && code != http.StatusSeeOther && (code != http.StatusFound || was != http.MethodPost) {
+		return refusedf("a redirect (%d) that makes a GET of %s", code, was)
 	}
 	if err := d.check(r); err != nil {
 		return err

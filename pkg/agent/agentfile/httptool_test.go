@@ -104,6 +104,7 @@ func TestOperations(t *testing.T) {
 	d, err := httpFile("testdata", `  - {name: pets.get, kind: http, openapi: petstore.yaml, operation: getPet, query: {api_key: "${secret:PETS}"}, headers: {X-Own: "1"}}
   - {kind: http, openapi: petstore.yaml, operation: updatePet, description: Ours., effect: idempotent}
   - {kind: http, openapi: petstore.yaml, operation: addPets, server: "https://other.example/base"}
+  - {kind: http, openapi: petstore.yaml, operation: removePet}
 `)
 	require.NoError(t, err)
 	get, update, add := d.Tools[0], d.Tools[1], d.Tools[2]
@@ -125,6 +126,10 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, &agent.HTTPTool{Method: "POST", URL: "https://other.example/base/pets", Body: json.RawMessage(`"{body}"`)}, add.HTTP)
 	require.JSONEq(t, `{"type":"object","properties":{"body":{"type":"array","items":{"type":"object","required":["name"],"properties":{`+pet+`}}}}}`, string(add.Schema))
 	require.Equal(t, run.EffectNonIdempotent, add.Effect)
+
+	remove := d.Tools[3]
+	require.Equal(t, &agent.HTTPTool{Method: "DELETE", URL: "https://eu.pets.example/v1/pets/{petId}", Body: json.RawMessage(`"{body}"`)}, remove.HTTP)
+	require.JSONEq(t, `{"type":"object","required":["body","petId"],"properties":{"petId":{"type":"integer"},"body":{"type":"object","properties":{"why":{"type":"string"}}}}}`, string(remove.Schema))
 
 	again, err := httpFile("testdata", `  - {name: pets.get, kind: http, openapi: petstore.yaml, operation: getPet, query: {api_key: "${secret:PETS}"}, headers: {X-Own: "1"}}`+"\n")
 	require.NoError(t, err)

@@ -456,7 +456,9 @@ func (a *arguments) addBody(op operation) error {
 	case kind != "application/json":
 		a.headers["Content-Type"] = kind
 	}
-	if properties, ok := a.flatProperties(schema); ok {
+	// Only these methods send the arguments that no template has.
+	sendsRest := (&agent.HTTPTool{Method: op.method}).HasBody()
+	if properties, ok := a.flatProperties(schema); ok && sendsRest {
 		maps.Copy(a.properties, properties)
 		list, _ := schema["required"].([]any)
 		for _, name := range list {
