@@ -277,8 +277,8 @@ func (e Estate) rollback(_ context.Context, c agent.Call, in rollbackInput) (age
 	}
 	r := Rollback{Service: in.Service, From: from, To: in.To, Key: c.Key}
 	switch kept, err := e.ledger.Keep(rollbackFrom(in.Service, from), r); {
-	case err != nil:
-		return agent.Result{}, err
+	case err != nil: // it may be kept: reconcile knows
+		return agent.Result{}, &agent.LostError{Err: err}
 	case !kept:
 		return agent.Result{}, agent.Refuse("Somebody else has just rolled %s back from %s.", in.Service, from)
 	}

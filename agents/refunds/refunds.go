@@ -155,8 +155,8 @@ func (s shop) refund(_ context.Context, c agent.Call, in refundInput) (agent.Res
 		return agent.Result{}, agent.Refuse("Only %s was paid for order %s.", o.Paid, o.ID)
 	}
 	r := Refund{Order: o.ID, Amount: in.Amount, Key: c.Key}
-	if _, err := s.ledger.Keep(c.Key, r); err != nil {
-		return agent.Result{}, err
+	if _, err := s.ledger.Keep(c.Key, r); err != nil { // it may be kept: refunded knows
+		return agent.Result{}, &agent.LostError{Err: err}
 	}
 	return agent.JSONResult(r)
 }
@@ -184,7 +184,7 @@ func (s shop) cancel(_ context.Context, c agent.Call, in cancelInput) (agent.Res
 	}
 	taken := Cancellation{Refund: in.Refund, Key: c.Key}
 	if kept, err := s.ledger.Keep(cancelKey(in.Refund), taken); err != nil {
-		return agent.Result{}, err
+		return agent.Result{}, &agent.LostError{Err: err}
 	} else if kept {
 		return agent.JSONResult(taken)
 	}

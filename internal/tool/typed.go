@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -33,14 +35,14 @@ type Options[In any] struct {
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
 
-// New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty a
-// property is required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema. Unknown
-// properties are refused. Package pkg/agent has an example.
+// New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty or
+// omitzero a property is required) and the jsonschema and jsonschema_description tags of
+// github.com/invopop/jsonschema. Unknown properties are refused. Package pkg/agent has an example.
 //
 // Arguments are checked against the schema and then decoded. If they do not fit, the result is an error and f is not
 // called. A number in an interface field is a json.Number. f may be called concurrently. An error of f is an
-// infrastructure error; a Refusal becomes an error result. The zero effect is run.EffectNonIdempotent. The tool is a
-// Reconciler if, and only if, opts.Reconcile is set.
+// infrastructure error; a LostError leaves open whether the call happened; a Refusal becomes an error result. The zero
+// effect is run.EffectNonIdempotent. The tool is a Reconciler if, and only if, opts.Reconcile is set.
 //
 // New returns an error for a name that some provider refuses, an empty description, an unknown effect, a negative
 // timeout, a nil f, or an In without an object schema.
@@ -197,12 +199,8 @@ func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 	if t.Kind() != reflect.Struct {
 		return nil, errors.New("it is not a struct")
 	}
-	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !isRecursive(t, nil), Namer: typeNamer()}
-	r.Mapper = func(t reflect.Type) *jsonschema.Schema { // its kind is string
-		if t == reflect.TypeFor[json.Number]() {
-			return &jsonschema.Schema{Type: "number"}
-		}
-		return nil
+	r := jsonschema.Reflector{
+		Anonymous: true, DoNotReference: !isRecursive(t, nil), Namer: typeNamer(), Mapper: schemaOfJSON,
 	}
 	s := r.ReflectFromType(t)
 	s.Version = "" // the contract fixes the version: 2020-12
@@ -210,6 +208,35 @@ func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 		return nil, err
 	}
 	return liftRef(raw)
+}
+
+// schemaOfJSON returns the schema of a type that encoding/json reads otherwise than by its kind or fields, or nil.
+// It panics for one that encoding/json does not read.
+func schemaOfJSON(t reflect.Type) *jsonschema.Schema {
+	switch p := reflect.PointerTo(t); {
+	case t == reflect.TypeFor[json.Number]():
+		return &jsonschema.Schema{Type: "number"}
+	case t == reflect.TypeFor[time.Duration]():
+		return &jsonschema.Schema{Type: "integer", Title: "nanoseconds"}
+	case t == reflect.TypeFor[url.URL]():
+		panic("encoding/json reads no url.URL, want a string")
+	case t == reflect.TypeFor[time.Time](), // what the reflector knows, or is told
+		t.Implements(reflect.TypeFor[interface{ JSONSchema() *jsonschema.Schema }]()),
+		t.Implements(reflect.TypeFor[interface{ JSONSchemaExtend(*jsonschema.Schema) }]()):
+		return nil
+	case p.Implements(reflect.TypeFor[json.Unmarshaler]()):
+		hasFields := t.Kind() == reflect.Struct &&
+			slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.IsExported() })
+		if t.Kind() == reflect.String || hasFields {
+			return nil // it is taken to read what it looks like
+		}
+		return &jsonschema.Schema{}
+	case p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return &jsonschema.Schema{Type: "string"}
+	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uintptr:
+		return &jsonschema.Schema{Type: "integer", Minimum: "0"}
+	}
+	return nil
 }
 
 // isRecursive reports whether t contains itself through exported fields, elements or pointers.

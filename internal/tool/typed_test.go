@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
+	"net/netip"
+	"net/url"
 	"reflect"
 	"testing"
 	"time"
 
+	"github.com/invopop/jsonschema"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -51,6 +55,49 @@ func TestSchemaFromType(t *testing.T) {
 		`"to":`+address+`,"else":`+address+`,"any":true,`+
 		`"extra":{"additionalProperties":{"type":"integer"},"type":"object"},"count":{"type":"integer"},"exact":{"type":"number","exclusiveMinimum":0}`+
 		`},"additionalProperties":false,"type":"object","required":["id","kind","to"]}`, string(schema))
+}
+
+type level int
+
+func (l *level) UnmarshalText(text []byte) error {
+	_, err := fmt.Sscanf(string(text), "L%d", l)
+	return err
+}
+
+type cents struct{ n int64 }
+
+func (c *cents) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw, &c.n) }
+
+type described int
+
+func (described) JSONSchema() *jsonschema.Schema { return &jsonschema.Schema{Type: "boolean"} }
+func (*described) UnmarshalText([]byte) error    { return nil }
+
+// A type that reads its JSON itself has no fields to describe, or others than it reads.
+func TestSchemaOfTypesThatReadThemselves(t *testing.T) {
+	type in struct {
+		Addr   netip.Addr      `json:"addr"`
+		Levels []level         `json:"levels,omitempty" jsonschema:"minItems=1"`
+		Sum    *big.Int        `json:"sum,omitempty" jsonschema_description:"of all"`
+		Cents  cents           `json:"cents,omitzero"`
+		At     time.Time       `json:"at,omitzero"`
+		Wait   time.Duration   `json:"wait,omitzero"`
+		Raw    json.RawMessage `json:"raw,omitempty"`
+		Own    described       `json:"own,omitempty"`
+		Count  uint            `json:"count,omitempty" jsonschema:"maximum=9"`
+	}
+	tl := Must(New("a", "d", run.EffectRead, func(_ context.Context, _ Call, in in) (agent.ToolResultData, error) {
+		return Text(fmt.Sprint(in.Addr, in.Levels, in.Sum, in.Cents.n, in.Wait)), nil
+	}, nil))
+	require.Equal(t, `{"properties":{"addr":{"type":"string"},"levels":{"items":{"type":"string"},"type":"array","minItems":1},`+
+		`"sum":{"description":"of all"},"cents":true,"at":{"type":"string","format":"date-time"},"wait":{"type":"integer","title":"nanoseconds"},`+
+		`"raw":true,"own":{"type":"boolean"},"count":{"type":"integer","maximum":9,"minimum":0}},"additionalProperties":false,"type":"object","required":["addr"]}`, string(tl.Spec().Schema))
+	r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(`{"addr":"::1","levels":["L2"],"sum":123456789012345678901,"cents":7,"wait":5}`)})
+	require.NoError(t, err)
+	require.Equal(t, Text("::1 [2] 123456789012345678901 7 5ns"), r)
+	r, err = tl.Call(t.Context(), Call{Args: json.RawMessage(`{"addr":"::1","count":-1}`)})
+	require.NoError(t, err)
+	require.Contains(t, r.Content, "at /count: must be at least 0, is -1")
 }
 
 type tree struct {
@@ -99,8 +146,11 @@ func TestNewRefuses(t *testing.T) {
 		"function":     {func() (Tool, error) { return New[empty]("a", "d", "", nil, nil) }, "no function"},
 		"not a struct": {func() (Tool, error) { return New("a", "d", "", repeat[[]string], nil) }, "not a struct"},
 		"an interface": {func() (Tool, error) { return New("a", "d", "", repeat[any], nil) }, "not a struct"},
-		"a time":       {func() (Tool, error) { return New("a", "d", "", repeat[time.Time], nil) }, "type: object"},
-		"a channel":    {func() (Tool, error) { return New("a", "d", "", repeat[bad], nil) }, "unsupported type chan int"},
+		"a URL": {func() (Tool, error) {
+			return New("a", "d", "", repeat[struct{ Page *url.URL }], nil)
+		}, "encoding/json reads no url.URL, want a string"},
+		"a time":    {func() (Tool, error) { return New("a", "d", "", repeat[time.Time], nil) }, "type: object"},
+		"a channel": {func() (Tool, error) { return New("a", "d", "", repeat[bad], nil) }, "unsupported type chan int"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := tc.make()

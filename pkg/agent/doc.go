@@ -18,7 +18,7 @@
 //	func pay(ctx context.Context, c agent.Call, in refund) (agent.Result, error) {
 //		id, err := shop.Refund(ctx, in.Order, in.Cents, c.Key)
 //		if err != nil {
-//			return agent.Result{}, err
+//			return agent.Result{}, &agent.LostError{Err: err} // it may have happened
 //		}
 //		return agent.TextResult("refund " + id), nil
 //	}
@@ -27,9 +27,9 @@
 //
 // The effect decides what happens after a crash. A tool that only reads is called again. An idempotent one is called
 // again with the same [Call.Key]. A non-idempotent one is asked what became of the call, if it has
-// [ToolOptions].Reconcile; otherwise a person decides. By default the policy lets tools that only read run at once, and
-// asks people about every other call. What they read first is the sentence of [ToolOptions].Describe, if a tool has
-// one.
+// [ToolOptions].Reconcile; otherwise a person decides. A [LostError] is treated like a crash; any other error says that
+// the call did not happen. By default the policy lets tools that only read run at once, and asks people about every
+// other call. What they read first is the sentence of [ToolOptions].Describe, if a tool has one.
 //
 // # An agent
 //

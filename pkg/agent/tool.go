@@ -38,9 +38,16 @@ const (
 )
 
 // NewTool makes a tool of a function. Its JSON Schema is derived from In, a struct whose tags json, jsonschema and
-// jsonschema_description are read; arguments that do not fit never reach f. An error of f is the tool's failure:
-// whether the model hears of it and the call is repeated depends on effect. An error made by Refuse is told to the
-// model as it is.
+// jsonschema_description (of github.com/invopop/jsonschema) are read: a field without omitempty or omitzero is
+// required. A type with UnmarshalText is a string. One with UnmarshalJSON and no exported fields is any value, unless
+// its method JSONSchema says what it reads. A time.Duration is a number of nanoseconds. Arguments that do not fit never
+// reach f.
+//
+// An error of f says that the call did not happen: the model is told, and a call of any other effect than
+// EffectNonIdempotent is repeated as the agent's retry says. Where the call may have happened, as after a lost answer,
+// f returns a *LostError: the outcome of a non-idempotent call is then unknown, and Reconcile or a person settles it,
+// as if the process had died. The same holds where f outlives its timeout. An error made by Refuse is told to the model
+// as it is.
 //
 // NewTool returns an error for a name that models do not take, a missing description or function, and a type without a
 // schema.
@@ -91,7 +98,7 @@ const (
 	OutcomeUnknown = tool.OutcomeUnknown // a person decides
 )
 
-// LostError is the error of a call that was sent and whose answer was lost: it may have happened.
+// LostError is the error of a call that was sent and whose answer was lost: it may have happened. See NewTool.
 type LostError = tool.LostError
 
 // Change is one change of the state that the tools of a run share. Make it by SetState or UnsetState.

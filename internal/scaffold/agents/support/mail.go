@@ -52,8 +52,8 @@ func (o outbox) send(_ context.Context, c agent.Call, m mail) (agent.Result, err
 	if err == nil {
 		err = os.Rename(o.file(c)+".new", o.file(c)) // whole or not at all
 	}
-	if err != nil {
-		return agent.Result{}, fmt.Errorf("send mail: %w", err)
+	if err != nil { // it may have been sent: wasSent is asked. Any other error says that it was not.
+		return agent.Result{}, &agent.LostError{Err: fmt.Errorf("send mail: %w", err)}
 	}
 	return agent.TextResult("Sent, as " + o.file(c)), nil
 }
