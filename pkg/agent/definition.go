@@ -14,11 +14,23 @@ type Definition = core.Definition
 type (
 	// ModelSpec is which model, with its limits, fallbacks and price.
 	ModelSpec = core.ModelSpec
+	// Price is what a model costs.
+	Price = core.Price
+	// HTTPTool is the request of a tool of KindHTTP: ToolSpec.HTTP.
+	HTTPTool = core.HTTPTool
+	// LambdaTool is the function of a tool of KindLambda: ToolSpec.Lambda.
+	LambdaTool = core.LambdaTool
+	// Delegate is the agent of a tool of KindAgent: ToolSpec.Agent.
+	Delegate = core.Delegate
+	// MCPServer is a server of tools: Definition.MCP.
+	MCPServer = core.MCPServer
+	// MCPPattern is what holds of a server's tools of a name.
+	MCPPattern = core.MCPPattern
 	// Permission is which calls wait for people, and for whom.
 	Permission = core.Permission
 	// Rule is one line of the policy: a pattern of tools, conditions, a verdict.
 	Rule = core.Rule
-	// Condition is a comparison of one argument.
+	// Condition is a comparison of one argument: Path, and one of Eq, Ne, Gt, Gte, Lt, Lte, In (JSON) and Matches.
 	Condition = run.Condition
 	// Via is a channel by which people approve: page, slack, api, console or cli.
 	Via = run.Via
@@ -77,7 +89,7 @@ type ToolKind = core.ToolKind
 const (
 	KindInternal = core.KindInternal // a function of this program
 	KindService  = core.KindService  // a service that is asked by an event and answers later
-	KindMCP      = core.KindMCP
+	KindMCP      = core.KindMCP      // a tool of a Definition.MCP server: listed when a run begins, never defined
 	KindLambda   = core.KindLambda
 	KindHTTP     = core.KindHTTP
 	KindAgent    = core.KindAgent // another agent, in a run of its own
@@ -86,8 +98,9 @@ const (
 // ModelName is a tool's name as models are told it: dots become underscores.
 func ModelName(original string) string { return core.ModelName(original) }
 
-// Registry holds the tools, the code and the agents of a program. Fill it before use; reading is safe for concurrent
-// use.
+// Registry holds the tools, the code and the agents of a program. Fill it before use, in this order: Hook with the
+// code, AddFS with the agents in files, Add with each agent in Go. Check says what is wrong with any of them. Reading
+// is safe for concurrent use.
 type Registry = registry.Registry
 
 // NewRegistry makes a registry of tools. The error names a tool that is there twice.

@@ -62,5 +62,14 @@
 // [PermissionBackend] keeps permissions elsewhere, a [CheckOutput] says what is wrong with a JSON output, a
 // [ContextSource] adds what was looked up. What such code decides is committed, so that a resumed run sees the same.
 //
+// # Fields and methods
+//
+// Most types here are names of internal ones. `go doc` has their fields and methods under those names:
+//
+//	go doc github.com/countersign/countersign/internal/agent Definition  # ToolSpec, Rule, ModelSpec, ToolResultData, …
+//	go doc github.com/countersign/countersign/internal/hook BeforeTool   # Set, Plugin, Moment, BuildInput, …
+//	go doc github.com/countersign/countersign/internal/run Ticket        # Message, Condition, AgentState, …
+//	go doc github.com/countersign/countersign/internal/tool Call
+//
 // [cli.Main]: https://pkg.go.dev/github.com/countersign/countersign/pkg/agent/cli#Main
 package agent

@@ -1,6 +1,9 @@
 package agent
 
-import "github.com/countersign/countersign/internal/hook"
+import (
+	core "github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+)
 
 // Hooks is the code that agents name beside tools. Hooks.Version is recorded in every run: raise it when what the code
 // does changes. The zero value has the built-in plugins alone.
@@ -31,6 +34,8 @@ type (
 	Phase = hook.Moment
 	// BeforeInference is the phase before the model is asked.
 	BeforeInference = hook.BeforeInference
+	// Request is what the model is asked, as BeforeInference.Transform changes it.
+	Request = core.Request
 	// AfterInference is the phase after the model's reply.
 	AfterInference = hook.AfterInference
 	// BeforeTool is the phase before a call, which may block the call, give its result, or ask people.

@@ -14,10 +14,10 @@ import (
 type Tool = tool.Tool
 
 // Call is one call as a tool receives it. Call.Key is equal on every attempt of the same call: pass it on as an
-// idempotency key.
+// idempotency key. Call.Root is the folder of a tool that has one, Call.Resume what people answered to AskPeople.
 type Call = tool.Call
 
-// Result is what a tool gives back. The zero Result is an empty text.
+// Result is what a tool gives back: Content, the text; IsError; Media. The zero Result is an empty text.
 type Result = core.ToolResultData
 
 // ToolSpec describes a tool of a definition: name, description, schema of its arguments, effect.
@@ -74,7 +74,8 @@ func ErrorResult(format string, args ...any) Result { return tool.Errorf(format,
 // Refuse is ErrorResult as an error, for code below a tool's own function.
 func Refuse(format string, args ...any) error { return tool.Refusef(format, args...) }
 
-// Ticket is a question of a tool's own to people. The zero Ticket asks whether the call may go on.
+// Ticket is a question of a tool's own to people: Message, ResponseSchema of the answer, Memo that comes back with it.
+// The zero Ticket asks whether the call may go on.
 type Ticket = run.Ticket
 
 // AskPeople is the result of a tool that had no effect yet and needs an answer first. After the answer the tool is

@@ -6,18 +6,31 @@
 //	e, err := client.Open("./state", registry, nil)         // this program
 //	c := e.Client("user:ana,group:finance")
 //
-//	run, err := c.Start(ctx, client.Start{Agent: "refunds", Message: json.RawMessage(`"Order 17 arrived broken."`)})
+//	message := json.RawMessage(`"Order 17 arrived broken."`)
+//	run, err := c.Start(ctx, client.Start{Agent: "refunds", Key: "order-17", Message: message})
+//
+// Most types here are names of internal ones. `go doc` has their fields and methods under those names:
+//
+//	go doc github.com/countersign/countersign/internal/web/api Client     # also Start, Run, Event, Input, Problem, …
+//	go doc github.com/countersign/countersign/internal/approval Approval
 package client
 
 import (
 	"net/http"
 
+	core "github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Client makes requests in the name of one person. A refusal is a *Problem; other errors wrap ErrUnreachable or are the
-// context's. Every request may be sent again: nothing happens twice. Safe for concurrent use.
+// context's. After one, a request may be sent again and nothing happens twice, if Start, Fork and Input with messages
+// have a key of the caller's: without one, each is another run or message. Safe for concurrent use.
+//
+// Start begins a run, and Follow, Run, Messages, Calls and Events watch it. Approvals and FindApprovals list what waits
+// for people, Approval reads one request and Decide decides it. Input sends messages and answers. Cancel ends a run,
+// Fork and Undo begin runs of it, Runs lists all. Grants and Revoke are about standing grants. Upload takes a file for
+// a message's media, Delete removes a run that has ended. Close closes idle connections.
 type Client = api.Client
 
 // New makes a client of the HTTP API at base, such as https://api.example.com. httpClient adds the credentials; nil =
@@ -56,8 +69,21 @@ type (
 	Input = api.Input
 	// Approval is a request to people and what became of it.
 	Approval = approval.Approval
-	// Verdict is a decision about an approval.
+	// ApprovalQuery is which requests are listed.
+	ApprovalQuery = approval.Query
+	// Verdict is a decision about an approval: Action, and with it Digest, the one of the Approval that was shown, so
+	// that nothing else is approved; Note; Args of Edit; Result, the answer to a tool's question.
 	Verdict = api.Verdict
+	// GrantBounds is how far a standing grant of a Verdict goes.
+	GrantBounds = core.GrantBounds
+	// Answer is a service's answer to its call, or settles an unknown outcome.
+	Answer = api.Answer
+	// Decision resumes or cancels a call that waits.
+	Decision = api.Decision
+	// Fork is where a run branches off another one.
+	Fork = api.Fork
+	// Blob is a file to upload: its type, size and SHA-256.
+	Blob = api.Blob
 )
 
 // Action is what a Verdict does.
