@@ -123,6 +123,12 @@ func TestParseIgnoresMarksAndLineEnds(t *testing.T) {
 		require.NoError(t, err, same)
 		require.Equal(t, plain, d)
 	}
+	const folded = "name: a\nsystem: \"one\n  two\"\nmodel: {provider: demo}\n"
+	for _, same := range []string{folded, strings.ReplaceAll(folded, "\n", "\r\n")} {
+		d, err := Parse("agent.yaml", []byte(same), Options{})
+		require.NoError(t, err, same)
+		require.Equal(t, "one two", d.System)
+	}
 }
 
 func TestParseDuration(t *testing.T) {

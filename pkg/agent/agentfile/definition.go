@@ -223,7 +223,8 @@ func (r *reader) rule(rule *agent.Rule) read {
 				r.add(f.path, fmt.Sprintf("got 0, want 1 to %d people", agent.MaxQuorum))
 			}
 		},
-		"remind": r.positiveDuration(&rule.Remind),
+		"remind":  r.positiveDuration(&rule.Remind),
+		"expires": r.positiveDuration(&rule.Expires), // 0 is the default, and would be taken for never
 		"escalate": func(f field) { // that both keys are there, the check says
 			e := &agent.Escalation{}
 			r.mapping(f, map[string]read{"after": r.positiveDuration(&e.After), "to": r.texts(&e.To)})

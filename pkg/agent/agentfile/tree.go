@@ -67,7 +67,8 @@ func (r *reader) tree(data []byte) (field, bool) {
 	}):
 		return refuse(1, "got a control character, want it escaped in double quotes")
 	}
-	tokens := lexer.Tokenize(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	text := strings.ReplaceAll(strings.TrimPrefix(string(data), "\ufeff"), "\r\n", "\n") // in quotes the lexer keeps \r
+	tokens := lexer.Tokenize(text)
 	if t := findExcess(tokens); t != nil {
 		return refuse(t.Position.Line, "got too much in one file or line, or too deep, want less than 64 levels")
 	}
