@@ -23,7 +23,7 @@ import (
 // reached, fit to be shown.
 type MCPClient func(server *url.URL) (*http.Client, error)
 
-// StartProgram makes a program that is a server, with no other environment than PATH, HOME and env. Package program has
+// StartProgram makes a program that is a server, with no other environment than PATH, HOME and env. Package local has
 // one.
 type StartProgram func(command []string, dir string, env map[string]string) (Program, error)
 

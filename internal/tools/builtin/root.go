@@ -20,8 +20,8 @@ type Root string
 func rootOf(c tool.Call) (Root, error) {
 	switch {
 	case c.Root == "":
-		return "", tool.Refusef("%s is confined to no folder: the agent's definition must name one as the tool's root",
-			c.Name)
+		return "", tool.Refusef("%s is confined to no folder: the agent's definition must name one as the tool's root, "+
+			"by an absolute path if the agent is embedded in a program", c.Name)
 	case !filepath.IsAbs(c.Root):
 		return "", fmt.Errorf("root %q of the file tools is not an absolute path", c.Root)
 	}

@@ -226,3 +226,13 @@ func requireProblems(t *testing.T, err error) {
 		require.True(t, i == 0 || ps[i-1].Line <= p.Line)
 	}
 }
+
+// An agent that is embedded in a program has no folder: only an absolute root means something there.
+func TestRoots(t *testing.T) {
+	const file = minimal + "tools: [{name: x, root: in}, {name: y, root: /data/in/}]\n"
+	for dir, want := range map[string][]string{"": {"", "/data/in"}, "/home/a": {"/home/a/in", "/data/in"}} {
+		d, err := Parse("agent.yaml", []byte(file), Options{AllowUnknownTools: true, Dir: dir})
+		require.NoError(t, err)
+		require.Equal(t, want, []string{d.Tools[0].Root, d.Tools[1].Root}, dir)
+	}
+}

@@ -104,9 +104,9 @@ func (r *reader) root(dst *string) read {
 		r.text(&dir)(f)
 		switch {
 		case dir == "":
-		case r.opt.Dir == "": // not read from a folder: the tool will refuse to work in none
 		case filepath.IsAbs(dir):
 			*dst = filepath.Clean(dir)
+		case r.opt.Dir == "": // not read from a folder: the tool will refuse to work in none
 		default:
 			*dst = filepath.Join(r.opt.Dir, dir)
 		}
