@@ -31,7 +31,9 @@ type Options[In any] struct {
 	// call itself. It must be fast and have no effect.
 	Describe func(in In) string
 
-	// Reconcile returns the outcome of a call whose claimant died; see Reconciler. nil = the tool does not know outcomes.
+	// Reconcile returns the outcome of a call whose process died, that timed out or whose answer was lost; see
+	// Reconciler. It is asked at once: OutcomeNotDone of an attempt that may still be under way runs the call twice.
+	// nil = the tool does not know outcomes.
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
 

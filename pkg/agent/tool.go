@@ -86,7 +86,8 @@ func AskPeople(t Ticket) Result { return tool.Ask(t) }
 // ToolOptions.Describe makes one.
 type Describer = tool.Describer
 
-// Reconciler is a Tool that can say what became of a call whose process died. ToolOptions.Reconcile makes one.
+// Reconciler is a Tool that can say what became of a call whose process died, that timed out or whose answer was lost.
+// ToolOptions.Reconcile makes one.
 type Reconciler = tool.Reconciler
 
 // Outcome is what became of a call.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,5 +91,27 @@ func ExampleOpen() {
 func check(err error) {
 	if err != nil {
 		panic(err)
+	}
+}
+
+// token is a credential that is sent with each request, such as the one in HOME/token of `countersign dev`.
+type token string
+
+func (t token) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(t))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A client of a deployment, or of `countersign dev`.
+func ExampleNew() {
+	c := client.New("http://127.0.0.1:8420", &http.Client{Transport: token(os.Getenv("TOKEN"))})
+	defer c.Close()
+	pending, err := c.Approvals(context.Background(), "", "", 0)
+	if err != nil {
+		return
+	}
+	for _, a := range pending.Items {
+		fmt.Println(a.ID, a.Sentence, string(a.Args))
 	}
 }
