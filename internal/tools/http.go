@@ -147,10 +147,13 @@ const (
 	maxTrouble  = 4 << 10   // of what comes with a status that is no success
 )
 
+// gatewayCodes say that a gateway passed a request on and had no answer to it; 520 and 524 are Cloudflare's.
+var gatewayCodes = []int{http.StatusBadGateway, http.StatusGatewayTimeout, 520, 524}
+
 // readAnswer reads a server's answer. It returns an error if the answer cannot be read.
 func (t *request) readAnswer(resp *http.Response) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
-	case t.spec.Effect == run.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
+	case t.spec.Effect == run.EffectNonIdempotent && slices.Contains(gatewayCodes, code):
 		return agent.ToolResultData{}, fmt.Errorf("a gateway had no answer of the server: status %s", statusText(resp))
 	case code < 200 || code > 299:
 		text, err := t.readText(resp, maxTrouble)

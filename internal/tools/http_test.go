@@ -274,6 +274,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	}{
 		{half, run.EffectNonIdempotent, ""}, {half, run.EffectIdempotent, ""},
 		{gateway(502), run.EffectNonIdempotent, ""}, {gateway(504), run.EffectNonIdempotent, ""},
+		{gateway(520), run.EffectNonIdempotent, ""}, {gateway(524), run.EffectNonIdempotent, ""},
 		{gateway(502), run.EffectIdempotent, "status 502 Bad Gateway"},
 		{away, run.EffectNonIdempotent, "status 307 Temporary Redirect\n" +
 			"The redirect was not followed: not allowed: other.example:80 is not among"},
