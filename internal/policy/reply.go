@@ -121,8 +121,12 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 }
 
 // RepairCall returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments that
-// the output limit cut short are not repaired: a number might be incomplete.
+// the output limit cut short are not repaired: a number might be incomplete. Cut before they began, they are not {}
+// either, but an empty text, which the gate refuses.
 func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
+	if r.Truncated && len(c.Input) == 0 {
+		c.Input = json.RawMessage(`""`)
+	}
 	if m.Repair != agent.RepairOn || r.Truncated || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
 	}
@@ -132,10 +136,12 @@ func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.Reply
 	return c
 }
 
-// safeInput returns the model's arguments, compacted. Arguments that are not strict JSON, or that a limit cut before
-// they began, become a JSON string, cut to 4 KiB: the conversation stays well formed, the gate refuses the call, and
-// the model sees what it sent.
+// safeInput returns the model's arguments, compacted. Arguments that are not strict JSON become a JSON string, cut to 4
+// KiB: the conversation stays well formed, the gate refuses the call, and the model sees what it sent.
 func safeInput(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage(`{}`)
+	}
 	if ok, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}); err == nil {
 		return ok
 	}
