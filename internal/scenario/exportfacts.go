@@ -27,10 +27,16 @@ func (r *recording) readReply(e run.Replied) {
 	if e.Stop != "stop" && e.Stop != "tool_calls" && (r.definition.CutText != agent.CutTextNotice || e.Text == "") {
 		line.Stop = e.Stop
 	}
-	if u := e.Usage; u.Total() > 0 {
-		line.Usage = &script.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output}
-	}
+	line.Usage = scriptUsage(e.Usage)
 	r.replies = append(r.replies, line)
+}
+
+// scriptUsage returns a usage as a line of model.jsonl has it; nil = none.
+func scriptUsage(u run.Usage) *script.Usage {
+	if u.Total() == 0 {
+		return nil
+	}
+	return &script.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output}
 }
 
 // readChecked records what a precondition gave. The runtime numbers its readings by how often people were asked.
