@@ -233,9 +233,9 @@ func (r *recording) readDecision(e run.Decided) {
 			}
 			add(edit, editor)
 		}
-		for _, by := range e.With {
+		for _, by := range e.With { // to a tool's question they have said the same
 			if !edits || by != editor {
-				add(lineForm{Do: last.Do}, by)
+				add(lineForm{Do: last.Do, Result: last.Result, Error: last.Error}, by)
 			}
 		}
 		if !edits || editor != e.By {
