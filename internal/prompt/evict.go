@@ -428,7 +428,7 @@ func quoteNote(m run.Message) string {
 }
 
 // Summarised returns the eviction with the summary that a model wrote, and the usage of its requests. If the model
-// failed or wrote nothing, the summary stays as it was.
+// failed, refused, or wrote nothing or no whole text, the summary stays as it was.
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {
@@ -439,7 +439,7 @@ func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int)
 	if d.Model.ChainModel(r.Place).Dialect == agent.DialectXML {
 		text = dialect.ReadToolText(text).Text
 	}
-	if text = strings.TrimSpace(text); text == "" {
+	if text = strings.TrimSpace(text); text == "" || policy.IsCutShort(r.StopReason) {
 		return e
 	}
 	if most := proseBytes(d.Context.Summary); len(text) > most {

@@ -162,16 +162,18 @@ func TestMakeRoomHolds(t *testing.T) {
 func TestSummarised(t *testing.T) {
 	before := run.Evicted{Total: 3, Summary: "by rule"}
 	for _, c := range []struct {
-		dialect    agent.Dialect
-		said, want string
+		dialect          agent.Dialect
+		said, stop, want string
 	}{
-		{agent.DialectXML, "<thinking>Hm.</thinking>The order is open.<tool>{}</tool>", "The order is open."},
-		{agent.DialectXML, "<thinking>Hm.</thinking>", "by rule"},
-		{"", "  They want it done. \xff ", "They want it done. \uFFFD"},
-		{"", " \n", "by rule"},
-		{"", strings.Repeat("é", 1000), strings.Repeat("é", 800)},
+		{agent.DialectXML, "<thinking>Hm.</thinking>The order is open.<tool>{}</tool>", "", "The order is open."},
+		{agent.DialectXML, "<thinking>Hm.</thinking>", "", "by rule"},
+		{"", "  They want it done. \xff ", "", "They want it done. \uFFFD"},
+		{"", " \n", "", "by rule"},
+		{"", strings.Repeat("é", 1000), "", strings.Repeat("é", 800)},
+		{"", "I can't help with that.", "refusal", "by rule"},
+		{"", "They want", "max_tokens", "by rule"}, // the newest would be missing
 	} {
 		d := &agent.Definition{Model: agent.ModelSpec{Dialect: c.dialect}, Context: agent.Context{Summary: 500}}
-		require.Equal(t, c.want, prompt.Summarised(d, before, agent.Reply{Text: c.said}, 1).Summary)
+		require.Equal(t, c.want, prompt.Summarised(d, before, agent.Reply{Text: c.said, StopReason: c.stop}, 1).Summary)
 	}
 }
