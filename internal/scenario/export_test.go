@@ -27,8 +27,8 @@ var refusedExports = map[string]string{
 	"large-media":        `file "large.png" has 135009 bytes: a scenario holds files of at most 98304`,
 	"mcp-changed-before": "the scenario does not play what the run did: calls[0].status: ", "mcp-changed-during": "the server of call c2 changed its tool",
 	"mcp-down-required": "the servers of desk were not listed", "mcp-fork": "which began from another or ran under another definition",
-	"model-busy-open":      "is going on: export it when it waits or has ended",
-	"policy-changed":       "the policy was changed by a deployment", "scope-tool-edit-asked-again": "the policy was changed by a deployment",
+	"model-busy-open": "is going on: export it when it waits or has ended",
+	"policy-changed":  "the policy was changed by a deployment", "scope-tool-edit-asked-again": "the policy was changed by a deployment",
 	"via-tightened-parked": "the policy was changed by a deployment", "via-tightened": "approve: got never its turn",
 	"policy-changed-before-run": "payments.send: got entered", "precondition-compare": "call c1 depends on a part of what orders.get gives",
 	"stop-timeout": `want "stopped:timeout_reached"`, // a journal does not have how long a model took
