@@ -86,6 +86,7 @@ func readDocument(opt Options, name string) (document, error) {
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n\ufeff"), []byte("{")) {
 		sub := newReader(name, Options{})
+		sub.numbersAsKeys = true
 		tree, ok := sub.tree(data)
 		if !ok || sub.err() != nil {
 			return nil, sub.err()

@@ -22,6 +22,8 @@ type reader struct {
 	opt      Options
 	lines    map[string]int // by path
 	problems Problems
+
+	numbersAsKeys bool // as documents of OpenAPI often have them: responses: {200: {}}
 }
 
 func newReader(file string, opt Options) *reader {

@@ -166,13 +166,13 @@ func (r *reader) mappingNode(path string, values []*ast.MappingValueNode, depth 
 	n := &node{kind: kindMapping}
 	seen := map[string]int{}
 	for _, v := range values {
-		k, ok := v.Key.(*ast.StringNode)
-		if !ok || plainScalar(k).kind != kindString {
-			r.addProblem(lineOf(v.Key), join(path, v.Key.GetToken().Value),
-				"got a key that is not a string, want a string (quote it)")
+		key := v.Key.GetToken().Value
+		if k, ok := v.Key.(*ast.StringNode); ok && plainScalar(k).kind == kindString {
+			key = k.Value
+		} else if _, isNumber := v.Key.(*ast.IntegerNode); !isNumber || !r.numbersAsKeys {
+			r.addProblem(lineOf(v.Key), join(path, key), "got a key that is not a string, want a string (quote it)")
 			continue
 		}
-		key := plainScalar(k).text
 		line, at := lineOf(v.Key), join(path, key)
 		if first, twice := seen[key]; twice {
 			r.addProblem(line, at, fmt.Sprintf("got the key a second time, want it once (first in line %d)", first))
