@@ -221,14 +221,16 @@ func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
 
 // Options are what an agent file may refer to.
 func (r *Registry) Options() agentfile.Options {
+	specs := r.set.Specs()
 	spec := func(name string) (agent.ToolSpec, bool) {
-		t, ok := r.set.Lookup(name)
-		if !ok {
-			return agent.ToolSpec{}, false
+		for _, t := range specs {
+			if t.Name == name {
+				return t, true
+			}
 		}
-		return t.Spec(), true
+		return agent.ToolSpec{}, false
 	}
-	return agentfile.Options{Tools: spec, Registered: r.set.Specs(), Hooks: r.hooks}
+	return agentfile.Options{Tools: spec, Registered: specs, Hooks: r.hooks}
 }
 
 // Agent finds an agent's current definition.

@@ -29,6 +29,21 @@ func (n named) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
 	return agent.ToolResultData{Content: string(n)}, nil
 }
 
+// bare is a tool whose spec says no more than it has to.
+type bare struct{ named }
+
+func (b bare) Spec() agent.ToolSpec {
+	return agent.ToolSpec{Name: string(b.named), Description: "Works.", Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+func TestASpecLeavesItsDefaultsOut(t *testing.T) {
+	r := registry.Must(registry.New(bare{"orders.get"}))
+	require.NoError(t, r.AddFS(fstest.MapFS{"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo}\ntools: [{name: orders.get}]\n")}))
+	require.NoError(t, r.Check())
+	d, _ := r.Agent("zoe")
+	require.Equal(t, []any{agent.KindInternal, run.EffectNonIdempotent}, []any{d.Tools[0].Kind, d.Tools[0].Effect})
+}
+
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
 func TestAddFS(t *testing.T) {

@@ -4,6 +4,7 @@ package tool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -90,7 +91,8 @@ type Set struct {
 	specs  []agent.ToolSpec
 }
 
-// NewSet makes a set of tools in that order. Each spec is read once and stored. It returns an error for a nil tool, for
+// NewSet makes a set of tools in that order. Each spec is read once and stored, with the defaults for its kind and
+// effect. It returns an error for a nil tool, for
 // a spec that no run could use (as New does), and for two tools with the same original or model-facing name, naming
 // both.
 func NewSet(tools ...Tool) (*Set, error) {
@@ -107,6 +109,8 @@ func NewSet(tools ...Tool) (*Set, error) {
 		if other, ok := taken[spec.ModelName()]; ok {
 			return nil, fmt.Errorf("make tool set: tools %q and %q are both %q to the model", other, spec.Name, spec.ModelName())
 		}
+		spec.Kind = cmp.Or(spec.Kind, agent.KindInternal)
+		spec.Effect = cmp.Or(spec.Effect, run.EffectNonIdempotent)
 		taken[spec.ModelName()] = spec.Name
 		s.byName[spec.Name] = t
 		s.specs = append(s.specs, spec)

@@ -10,7 +10,8 @@ import (
 )
 
 // Tool is something that a model may call. Make one with NewTool, or implement it: Spec describes the tool, Call
-// carries out one call. A tool is safe for concurrent use.
+// carries out one call. A spec needs Name, Description and Schema; its zero Kind and Effect are KindInternal and
+// EffectNonIdempotent. A tool is safe for concurrent use.
 type Tool = tool.Tool
 
 // Call is one call as a tool receives it. Call.Key is equal on every attempt of the same call: pass it on as an
