@@ -92,9 +92,8 @@ type Set struct {
 }
 
 // NewSet makes a set of tools in that order. Each spec is read once and stored, with the defaults for its kind and
-// effect. It returns an error for a nil tool, for
-// a spec that no run could use (as New does), and for two tools with the same original or model-facing name, naming
-// both.
+// effect. It returns an error for a nil tool, for a spec that no run could use (as New does), and for two tools with
+// the same original or model-facing name, naming both.
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	taken := map[string]string{} // model-facing name to original name

@@ -40,9 +40,11 @@ const (
 
 // NewTool makes a tool of a function. Its JSON Schema is derived from In, a struct whose tags json, jsonschema and
 // jsonschema_description (of github.com/invopop/jsonschema) are read: a field without omitempty or omitzero is
-// required. A type with UnmarshalText is a string. One with UnmarshalJSON and no exported fields is any value, unless
-// its method JSONSchema says what it reads. A time.Duration is a number of nanoseconds. Arguments that do not fit never
-// reach f.
+// required. A default is told to the model and not filled in. In the tag jsonschema a comma ends a text, and a keyword
+// that the type does not have means nothing: a look at Spec().Schema shows what there is.
+//
+// A type with UnmarshalText is a string. One with UnmarshalJSON and no exported fields is any value, unless its method
+// JSONSchema says what it reads. A time.Duration is a number of nanoseconds. Arguments that do not fit never reach f.
 //
 // An error of f says that the call did not happen: the model is told, and a call of any other effect than
 // EffectNonIdempotent is repeated as the agent's retry says. Where the call may have happened, as after a lost answer,
