@@ -125,7 +125,7 @@ func (t *request) send(r *http.Request, fields []string) (agent.ToolResultData, 
 			return agent.ToolResultData{}, &tool.LostError{Err: t.redacted(err)}
 		}
 		return res, nil
-	case resp != nil && errors.As(err, &refused): // an answer, which leads where nobody follows
+	case resp != nil && errors.As(err, &refused) && !t.leavesOpen(resp): // an answer, which leads where nobody follows
 		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", statusText(resp),
 			t.secrets.Redact(refused.Error())), IsError: true}, nil
 	case connected.Load():
@@ -150,11 +150,18 @@ const (
 // gatewayCodes say that a gateway passed a request on and had no answer to it; 520 and 524 are Cloudflare's.
 var gatewayCodes = []int{http.StatusBadGateway, http.StatusGatewayTimeout, 520, 524}
 
+// leavesOpen reports whether an answer does not say what became of a non-idempotent call: a gateway's, or one without
+// success to the GET that a redirect made of the call after it was carried out.
+func (t *request) leavesOpen(resp *http.Response) bool {
+	redirected := resp.Request.Method != t.spec.HTTP.Method && (resp.StatusCode < 200 || resp.StatusCode > 299)
+	return t.spec.Effect == run.EffectNonIdempotent && (redirected || slices.Contains(gatewayCodes, resp.StatusCode))
+}
+
 // readAnswer reads a server's answer. It returns an error if the answer cannot be read.
 func (t *request) readAnswer(resp *http.Response) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
-	case t.spec.Effect == run.EffectNonIdempotent && slices.Contains(gatewayCodes, code):
-		return agent.ToolResultData{}, fmt.Errorf("a gateway had no answer of the server: status %s", statusText(resp))
+	case t.leavesOpen(resp):
+		return agent.ToolResultData{}, fmt.Errorf("what came is no answer to the call itself: status %s", statusText(resp))
 	case code < 200 || code > 299:
 		text, err := t.readText(resp, maxTrouble)
 		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true},

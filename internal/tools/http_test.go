@@ -292,6 +292,20 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		require.NotContains(t, err.Error(), "canary")
 		require.NotContains(t, err.Error(), "key=")
 	}
+	t.Run("behind a 303", func(t *testing.T) { // the call was carried out, whatever its page says
+		for _, next := range []http.HandlerFunc{gateway(404), away} {
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					http.Redirect(w, r, "/done", http.StatusSeeOther)
+					return
+				}
+				next(w, r)
+			})
+			_, err := call(t, s, run.EffectNonIdempotent)
+			require.ErrorAs(t, err, new(*tool.LostError))
+			require.Len(t, s.seen, 2)
+		}
+	})
 	t.Run("nobody listens", func(t *testing.T) {
 		s := newSite(t, okHTTP)
 		s.Close()
