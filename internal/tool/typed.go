@@ -32,8 +32,8 @@ type Options[In any] struct {
 	Describe func(in In) string
 
 	// Reconcile returns the outcome of a call whose process died, that timed out or whose answer was lost; see
-	// Reconciler. It is asked at once: OutcomeNotDone of an attempt that may still be under way runs the call twice.
-	// nil = the tool does not know outcomes.
+	// Reconciler. After OutcomeNotDone the call runs again only if its process died; else a person decides, because the
+	// attempt may still be under way. nil = the tool does not know outcomes.
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
 

@@ -27,9 +27,9 @@
 //
 // The effect decides what happens after a crash. A tool that only reads is called again. An idempotent one is called
 // again with the same [Call.Key]. A non-idempotent one is asked what became of the call, if it has
-// [ToolOptions].Reconcile; otherwise a person decides. A [LostError] is treated like a crash; any other error says that
-// the call did not happen. By default the policy lets tools that only read run at once, and asks people about every
-// other call. What they read first is the sentence of [ToolOptions].Describe, if a tool has one.
+// [ToolOptions].Reconcile; otherwise a person decides. A [LostError] says that a call may have happened, and any other
+// error that it did not. By default the policy lets tools that only read run at once, and asks people about every other
+// call. What they read first is the sentence of [ToolOptions].Describe, if a tool has one.
 //
 // # An agent
 //
