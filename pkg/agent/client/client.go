@@ -28,9 +28,10 @@ import (
 // have a key of the caller's: without one, each is another run or message. Safe for concurrent use.
 //
 // Start begins a run, and Follow, Run, Messages, Calls and Events watch it. Approvals and FindApprovals list what waits
-// for people, Approval reads one request and Decide decides it. Input sends messages and answers. Cancel ends a run,
-// Fork and Undo begin runs of it, Runs lists all. Grants and Revoke are about standing grants. Upload takes a file for
-// a message's media, Delete removes a run that has ended. Close closes idle connections.
+// for people, Approval reads one request and Decide decides it. Input sends messages and answers, of services and about
+// a call whose outcome is unknown (Kind outcome), which Decide refuses. Cancel ends a run, Fork and Undo begin runs of
+// it, Runs lists all. Grants and Revoke are about standing grants. Upload takes a file for a message's media, Delete
+// removes a run that has ended. Close closes idle connections.
 type Client = api.Client
 
 // New makes a client of the HTTP API at base, such as https://api.example.com. httpClient adds the credentials; nil =
