@@ -116,7 +116,7 @@ func (c *Functions) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invo
 	case i.Async:
 		return runtime.Invoked{}, nil
 	case len(out.Payload) > maxSync:
-		text := fmt.Sprintf(`{"errorMessage":"the result has more than %d bytes"}`, maxSync)
+		text := fmt.Sprintf(`{"errorType":%q,"errorMessage":"the result has more than %d bytes"}`, tooLarge, maxSync)
 		return runtime.Invoked{Payload: json.RawMessage(text), Failed: true}, nil
 	}
 	return runtime.Invoked{Payload: out.Payload, Failed: out.FunctionError != nil}, nil

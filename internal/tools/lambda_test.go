@@ -142,6 +142,8 @@ func TestFunctionErrors(t *testing.T) {
 		{standins.FunctionError{Message: "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds"}, "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds", true},
 		{standins.FunctionError{Type: "Sandbox.Timedout", Message: "RequestId: r Error: Task timed out after 3.00 seconds"}, "Sandbox.Timedout: RequestId: r Error: Task timed out after 3.00 seconds", true},
 		{standins.FunctionError{Type: "Runtime.ExitError", Message: "signal: killed"}, "Runtime.ExitError: signal: killed", true},
+		{standins.FunctionError{Type: "Function.ResponseSizeTooLarge", Message: "7000000 bytes"}, "Function.ResponseSizeTooLarge: 7000000 bytes", true},
+		{standins.FunctionError{Type: "Runtime.MarshalError", Message: "no JSON"}, "Runtime.MarshalError: no JSON", true},
 	} {
 		got, err := lambdaCall(t, serving(t, &standins.Functions{Named: map[string]standins.Function{
 			"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) { return nil, &c.said },
@@ -252,9 +254,9 @@ func TestLimits(t *testing.T) {
 		_, err = c.Invoke(t.Context(), runtime.Invoke{Function: "nobody", Payload: payload, Async: async})
 		require.ErrorContains(t, err, "ResourceNotFoundException")
 	}
-	got, err := lambdaCall(t, c, stock, take)
-	require.NoError(t, err)
-	require.Equal(t, agent.ToolResultData{Content: "the function failed: the result has more than 6291556 bytes", IsError: true}, got)
+	_, err := lambdaCall(t, c, stock, take)
+	require.ErrorAs(t, err, new(*tool.LostError), "the function ran")
+	require.ErrorContains(t, err, "the result has more than 6291556 bytes")
 }
 
 // Nothing goes out for a session that is closed, and what is under way ends with it.

@@ -114,6 +114,9 @@ func (r result) data() (agent.ToolResultData, error) {
 // maxSaid is how many characters of what a function says of its failure are kept.
 const maxSaid = 1000
 
+// tooLarge is Lambda's name for the error of a function that ran and gave too much.
+const tooLarge = "Function.ResponseSizeTooLarge"
+
 // functionError returns a function's error: its own text as the tool's error, or that the outcome is unknown.
 func functionError(payload []byte) (agent.ToolResultData, error) {
 	// Of what Lambda says, the rest, such as where in its code, is nobody's here. What is no text is none.
@@ -130,9 +133,9 @@ func functionError(payload []byte) (agent.ToolResultData, error) {
 	} else {
 		said = cmp.Or(said, kind, "it gave no reason")
 	}
-	// Lambda says this, and not the function: its time was up, or its process ended.
-	byLambda := strings.HasPrefix(kind, "Sandbox.") ||
-		slices.Contains([]string{"Runtime.ExitError", "Runtime.OutOfMemory", "Extension.Crash"}, kind) ||
+	// Lambda says this, and not the function: its time was up, its process ended, or its result was none to hand on.
+	byLambda := strings.HasPrefix(kind, "Sandbox.") || slices.Contains([]string{"Runtime.ExitError",
+		"Runtime.OutOfMemory", "Runtime.MarshalError", "Extension.Crash", tooLarge}, kind) ||
 		kind == "" && (strings.Contains(message, "Task timed out after") ||
 			strings.Contains(message, "exited before completing request"))
 	if byLambda {
