@@ -115,7 +115,9 @@ func (r *Registry) Hooks() hook.Set { return r.hooks }
 // With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two
 // of these of the same name, and a definition that Check refuses, are errors. R stays as it is.
 func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
-	out := &Registry{set: r.set, agents: map[string]agentReader{}, hooks: r.hooks, lost: r.lost}
+	out := &Registry{
+		set: r.set, agents: map[string]agentReader{}, hooks: r.hooks, files: maps.Clone(r.files), lost: r.lost,
+	}
 	for _, d := range agents {
 		if err := out.Add(d); err != nil {
 			return nil, err

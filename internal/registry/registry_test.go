@@ -128,6 +128,8 @@ func TestWith(t *testing.T) {
 	require.Equal(t, []string{"abe", "zoe"}, r.Agents(), "the old registry is as it was")
 	got, _ = r.Agent("abe")
 	require.Equal(t, "1", got.Version)
+	require.NoError(t, more.AddFS(fstest.MapFS{"eve/agent.yaml": file("name: eve\nsystem: s\nmodel: {provider: demo}\n")}))
+	require.Equal(t, []string{"ben"}, more.BuiltInGo())
 	_, err = r.With(newer, newer)
 	require.ErrorContains(t, err, "register agent abe: the name is taken")
 	_, err = r.With(agent.Definition{Name: "No"})
