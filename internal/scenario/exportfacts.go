@@ -27,13 +27,13 @@ func (r *recording) readReply(e run.Replied) {
 	if e.Stop != "stop" && e.Stop != "tool_calls" && (r.definition.CutText != agent.CutTextNotice || e.Text == "") {
 		line.Stop = e.Stop
 	}
-	line.Usage = scriptUsage(e.Usage)
+	line.Usage = scriptUsage(&e.Usage)
 	r.replies = append(r.replies, line)
 }
 
 // scriptUsage returns a usage as a line of model.jsonl has it; nil = none.
-func scriptUsage(u run.Usage) *script.Usage {
-	if u.Total() == 0 {
+func scriptUsage(u *run.Usage) *script.Usage {
+	if u == nil || u.Total() == 0 {
 		return nil
 	}
 	return &script.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output}

@@ -170,10 +170,7 @@ func (r *recording) read(s *run.AgentState, ev run.Event) error {
 		r.readReply(e)
 	case run.Evicted:
 		if e.Requests > 0 {
-			line := script.Line{Text: new(r.x.text(e.Summary)), Notes: true}
-			if e.Usage != nil {
-				line.Usage = scriptUsage(*e.Usage)
-			}
+			line := script.Line{Text: new(r.x.text(e.Summary)), Notes: true, Usage: scriptUsage(e.Usage)}
 			r.replies = append(r.replies, line)
 		}
 	case run.CallClaimed: // it goes out, and its precondition was read before

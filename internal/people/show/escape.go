@@ -349,15 +349,16 @@ func startsRightToLeft(u unit) bool {
 
 func (t Text) merged() Text {
 	var all Text
-	for i, end := 0, 0; i < len(t); i = end {
-		for end = i + 1; t[i].Kind == Plain && end < len(t) && t[end].Kind == Plain; {
+	for i := 0; i < len(t); {
+		end := i + 1
+		for t[i].Kind == Plain && end < len(t) && t[end].Kind == Plain {
 			end++
 		}
 		s := t[i]
 		if end > i+1 { // all of them are plain
 			s.Text = t[i:end].String()
 		}
-		all = append(all, s)
+		all, i = append(all, s), end
 	}
 	return all
 }
