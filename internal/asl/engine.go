@@ -45,6 +45,9 @@ type Config struct {
 	Retrying func(d Description, f *Error, wait time.Duration)
 	// Ended is told, concurrently, of every execution whose end is on record. Close waits for it. Nil is nobody.
 	Ended func(ctx context.Context, d Description)
+	// Halted is told of an execution that goes no further in this process, as it could not be written. It must not block.
+	// Nil is nobody; Close tells in any case.
+	Halted func(d Description, err error)
 }
 
 // Engine runs executions of one state machine. All methods are safe for concurrent use; on a clock.Virtual they are

@@ -138,7 +138,10 @@ func TestExecutionThatCannotBeWrittenHalts(t *testing.T) {
 		r.sleep(time.Hour)
 		require.Len(t, r.calls, 1, "it tries again")
 		s.fails = 1000
+		var told error
+		r.Halted = func(_ Description, err error) { told = err }
 		require.ErrorContains(t, r.Stop(bg, arn, "", ""), "could not be written")
+		require.ErrorIs(t, told, errStore, "at once, and not when it is closed")
 		require.Equal(t, Running, r.describe(arn).Status)
 		require.ErrorIs(t, r.Close(), errStore)
 	}))

@@ -58,14 +58,18 @@ func (x *execution) run() {
 	if x.attempt != nil { // of an earlier process, and not gone on with
 		x.attempt.open.add(-1)
 	}
+	halted := err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrStandStill)
 	e.mu.Lock()
-	switch {
-	case errors.Is(err, ErrStandStill):
+	if errors.Is(err, ErrStandStill) {
 		x.still = err
-	case err != nil && !errors.Is(err, ErrClosed):
+	}
+	if halted {
 		e.halted = append(e.halted, err)
 	}
 	e.mu.Unlock()
+	if halted && e.Halted != nil {
+		e.Halted(x.describe(), err)
+	}
 	x.ended.add(-1)
 }
 

@@ -182,7 +182,8 @@ func New(c Config) (*Machine, error) {
 			_, run, _ := runtime.StartedRun(d.Name, d.Input)
 			c.Busy(run, why, wait)
 		},
-		Ended: m.reaper(c.Reaps),
+		Ended:  m.reaper(c.Reaps),
+		Halted: func(_ asl.Description, err error) { m.report("an execution (it goes on when this program starts again)", err) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
