@@ -182,8 +182,10 @@ func New(c Config) (*Machine, error) {
 			_, run, _ := runtime.StartedRun(d.Name, d.Input)
 			c.Busy(run, why, wait)
 		},
-		Ended:  m.reaper(c.Reaps),
-		Halted: func(_ asl.Description, err error) { m.report("an execution (it goes on when this program starts again)", err) },
+		Ended: m.reaper(c.Reaps),
+		Halted: func(_ asl.Description, err error) {
+			m.report("an execution (the next start of this program goes on)", err)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
