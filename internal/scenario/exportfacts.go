@@ -17,6 +17,7 @@ import (
 )
 
 func (r *recording) readReply(e run.Replied) {
+	r.claimed = ""
 	line := script.Line{Empty: e.Text == "" && len(e.Calls) == 0}
 	if e.Text != "" {
 		line.Text = new(r.x.text(e.Text))
@@ -171,7 +172,11 @@ func (r *recording) readInput(e run.InputReceived) {
 	if len(text) > 1 {
 		r.x.cannot("a message that came later has %d parts: a scenario says one", len(text))
 	}
-	r.line(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.who(run.Voice{By: e.By})}, r.moment())
+	at := r.moment()
+	if at != "" && r.claimed != "" { // it came before the next request, and after what people decided of the call
+		at = "executing:" + r.claimed
+	}
+	r.line(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.who(run.Voice{By: e.By})}, at)
 }
 
 // verb returns the word of people.jsonl for an action.

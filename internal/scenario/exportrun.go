@@ -22,6 +22,7 @@ type recording struct {
 	entry    run.Entry       // that is being read
 	before   run.AgentState  // that entry
 	replied  bool            // the entry before has a reply
+	claimed  string          // the last call that was claimed since the last reply; "" = none was
 	entered  map[string]bool // calls whose tool is, or was, under way
 	expired  map[string]bool // waits that a line has expired
 	asked    map[string]run.PermissionRequested
@@ -178,7 +179,7 @@ func (r *recording) read(s *run.AgentState, ev run.Event) error {
 		t, _ := r.definition.Tool(c.Tool)
 		switch {
 		case !t.AnsweredLater():
-			if r.entered[e.Call] = true; c.Checked != nil {
+			if r.claimed, r.entered[e.Call] = e.Call, true; c.Checked != nil {
 				r.readChecked(c, *c.Checked)
 			}
 		case t.Kind != agent.KindAgent:
