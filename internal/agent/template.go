@@ -199,8 +199,8 @@ type UndoPlaceholder struct {
 	Pointer string
 }
 
-// parseUndoPlace parses {"result": "/pointer"} and {"args": "/pointer"}. It returns false for any other value.
-func parseUndoPlace(raw json.RawMessage) (UndoPlaceholder, bool) {
+// parseUndoPlaceholder parses {"result": "/pointer"} and {"args": "/pointer"}. It returns false for any other value.
+func parseUndoPlaceholder(raw json.RawMessage) (UndoPlaceholder, bool) {
 	if jsonx.JSONKind(raw) != '{' {
 		return UndoPlaceholder{}, false
 	}
@@ -221,7 +221,7 @@ func parseUndoPlace(raw json.RawMessage) (UndoPlaceholder, bool) {
 func FillUndoArgs(
 	template json.RawMessage, find func(UndoPlaceholder) (json.RawMessage, error),
 ) (json.RawMessage, error) {
-	if p, ok := parseUndoPlace(template); ok {
+	if p, ok := parseUndoPlaceholder(template); ok {
 		return find(p)
 	}
 	fill := func(v json.RawMessage) (json.RawMessage, error) { return FillUndoArgs(v, find) }
@@ -252,7 +252,7 @@ func checkUndoArgs(template json.RawMessage, hasResult bool) error {
 	if err != nil || jsonx.JSONKind(compact) != '{' {
 		return errors.New("got something else, want a mapping")
 	}
-	if _, single := parseUndoPlace(compact); single {
+	if _, single := parseUndoPlaceholder(compact); single {
 		return errors.New("got one place for all arguments, want a mapping of arguments")
 	}
 	_, err = FillUndoArgs(compact, func(p UndoPlaceholder) (json.RawMessage, error) {

@@ -83,9 +83,9 @@ func otherCase(text string) string {
 	return strings.Map(unicode.SimpleFold, text)
 }
 
-// FuzzRead: whatever a model says is taken for something, for the same every time, and for the same in any case of its
+// FuzzClassifyText: whatever a model says is taken for something, for the same every time, and for the same in any case of its
 // letters.
-func FuzzRead(f *testing.F) {
+func FuzzClassifyText(f *testing.F) {
 	for _, list := range [][]string{incompletePhrases, completionPhrases, deflectionPhrases, presentingPhrases} {
 		for _, s := range list {
 			f.Add(s, true)

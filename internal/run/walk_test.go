@@ -19,9 +19,9 @@ import (
 )
 
 // TestWalk goes through every reachable state of some small runs, or the first of them (walkLimit), and proves of each
-// that the invariants hold, and of all together that they take every arrow of the two tables.
+// that the invariants hold, and of all together that they take every transition of the two tables.
 func TestWalk(t *testing.T) {
-	taken := newArrowsTaken()
+	taken := newTransitionsTaken()
 	total := 0
 	for _, w := range smallWorlds() {
 		k := &explorer{t: t, w: &w, taken: taken, ids: map[string]int{}}
@@ -46,7 +46,7 @@ type node struct {
 type explorer struct {
 	t           *testing.T
 	w           *world
-	taken       *arrowsTaken
+	taken       *transitionsTaken
 	nodes       []*node
 	ids         map[string]int
 	done        int
@@ -713,17 +713,17 @@ func appendOpen(b []byte, c run.Call) []byte {
 	return b
 }
 
-// arrowsTaken collects the changes of status that the events of a walk make.
-type arrowsTaken struct {
+// transitionsTaken collects the changes of status that the events of a walk make.
+type transitionsTaken struct {
 	runs  map[[2]run.RunStatus]bool
 	calls map[[2]run.CallStatus]bool
 }
 
-func newArrowsTaken() *arrowsTaken {
-	return &arrowsTaken{runs: map[[2]run.RunStatus]bool{}, calls: map[[2]run.CallStatus]bool{}}
+func newTransitionsTaken() *transitionsTaken {
+	return &transitionsTaken{runs: map[[2]run.RunStatus]bool{}, calls: map[[2]run.CallStatus]bool{}}
 }
 
-func (a *arrowsTaken) observe(before, after run.AgentState) {
+func (a *transitionsTaken) observe(before, after run.AgentState) {
 	a.runs[[2]run.RunStatus{before.Status, after.Status}] = true
 	for _, c := range after.Calls() {
 		was, _ := before.Call(c.ID)
@@ -731,13 +731,13 @@ func (a *arrowsTaken) observe(before, after run.AgentState) {
 	}
 }
 
-// requireTheTables wants every arrow of the tables to have been taken by itself. That no other is taken, Apply sees to.
-func (a *arrowsTaken) requireTheTables(t *testing.T) {
+// requireTheTables wants every transition of the tables to have been taken by itself. That no other is taken, Apply sees to.
+func (a *transitionsTaken) requireTheTables(t *testing.T) {
 	t.Helper()
-	for _, arrow := range run.RunTransitions() {
-		require.True(t, a.runs[[2]run.RunStatus{arrow.From, arrow.To}], "%v", arrow)
+	for _, one := range run.RunTransitions() {
+		require.True(t, a.runs[[2]run.RunStatus{one.From, one.To}], "%v", one)
 	}
-	for _, arrow := range run.CallTransitions() {
-		require.True(t, a.calls[[2]run.CallStatus{arrow.From, arrow.To}], "%v", arrow)
+	for _, one := range run.CallTransitions() {
+		require.True(t, a.calls[[2]run.CallStatus{one.From, one.To}], "%v", one)
 	}
 }

@@ -198,11 +198,11 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	if err != nil {
 		return err
 	}
-	unasked := fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrNotAwaited)
+	notAwaited := fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrNotAwaited)
 	c, ok := l.State.Call(a.Call)
 	// a delegated run answers by itself
 	if l.State.Status == run.RunDone || !ok || !c.AwaitsAnswer() || c.Child != "" {
-		return unasked
+		return notAwaited
 	}
 	def, err := in.Definitions(ctx, a.Tenant, l.State.Definition)
 	if err != nil {
@@ -215,7 +215,7 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	got, err := in.Journal.Accept(ctx, a.Tenant, a.Run, "answer/"+a.Call, fact)
 	switch {
 	case errors.Is(err, store.ErrOtherInput), err == nil && got.Closed:
-		return unasked
+		return notAwaited
 	case err != nil:
 		return err
 	}

@@ -150,7 +150,8 @@ func (sw *Sweeper) VoidBudgetRequests(ctx context.Context, tenant string) (faile
 
 // voidBudgetRequest voids a request for more of a shared budget that is available again. It ignores any other request.
 func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) error {
-	if !slices.ContainsFunc(a.Tools, run.IsSharedBudgetTool) {
+	i := slices.IndexFunc(a.Tools, run.IsSharedBudgetTool)
+	if i < 0 {
 		return nil
 	}
 	l, err := sw.Journal.Load(ctx, a.Tenant, a.Run)
@@ -161,7 +162,7 @@ func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) e
 	if err != nil {
 		return fmt.Errorf("void approval %s: %w", a.ID, err)
 	}
-	needed, err := sw.isRaiseNeeded(ctx, &l.State, def, a.Tools[0], sw.Clock.Now())
+	needed, err := sw.isRaiseNeeded(ctx, &l.State, def, a.Tools[i], sw.Clock.Now())
 	if needed || err != nil {
 		return err
 	}

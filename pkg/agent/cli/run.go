@@ -345,7 +345,7 @@ func cutNote(r api.Run) string {
 	if r.Reason != run.ReasonNaturalEnd || r.Detail == "" {
 		return ""
 	}
-	return "the last reply is not whole: the provider ended it with " + line(r.Detail)
+	return "the last reply is not whole (" + line(r.Detail) + ")"
 }
 
 type forkCommand struct {

@@ -47,7 +47,7 @@ func (p *program) withSession(ctx context.Context, carry bool, f func(s *session
 	if err := s.openOrDial(ctx); err != nil {
 		return err
 	}
-	s.resumes = carry // where the process that has the store now ends before the run
+	s.resumes = carry // if the process that has the store ends before f does, this one opens it and carries on
 	err = f(s)
 	if closed := s.Close(ctx); closed != nil {
 		p.logLine("countersign: %s", lines(closed.Error()))
