@@ -27,17 +27,18 @@ type Recorded interface {
 	Blob(ctx context.Context, digest string) ([]byte, error)
 }
 
-// Export writes a scenario that plays a run again: with the definition that it was pinned to, the replies of its models
-// as scripts, the results of its tools as fakes, the decisions and answers of people as lines, and what it came to as
-// want.json. With redact, words of texts are replaced, each by the same one everywhere. known is as in LoadWithOptions.
+// Export writes a scenario that plays a run again. It has the definition that the run was pinned to, the replies of its
+// models as scripts, the results of its tools as fakes, the decisions and answers of people as lines, and the outcome
+// as want.json. With redact, words of texts are replaced, each by the same one everywhere. known is as in
+// LoadWithOptions.
 //
-// The scenario is played before it is returned. A run that a scenario cannot say, or that comes to something else when
-// it is played, is an error that says why.
+// The scenario is played before it is returned. If a scenario cannot express the run, or plays it differently, the
+// error says why.
 func Export(ctx context.Context, from Recorded, id string, redact bool, known agentfile.Options) ([]byte, error) {
 	x := &exporter{ctx: ctx, from: from, agents: map[string]*recordedAgent{}, children: map[string][]outcome{}}
 	if redact {
 		kept := map[string]bool{"user": true, "group": true}
-		x.redactor = &redactor{kept: kept, as: map[string]string{}, next: map[string]int{}}
+		x.redactor = &redactor{kept: kept, replacements: map[string]string{}, counts: map[string]int{}}
 	}
 	data, err := x.export(id)
 	if err != nil {
@@ -70,13 +71,13 @@ type exporter struct {
 	problems []error
 }
 
-// recordedAgent is what the files of one agent are made of.
+// recordedAgent is the content of one agent's files.
 type recordedAgent struct {
-	digest     string // of the definition as it was at the start
-	definition agent.Definition
-	replies    []script.Line
-	results    map[string][]resultForm // by tool
-	unsure     map[string]bool         // tools that do not know what became of a call
+	digest       string // of the definition as it was at the start
+	definition   agent.Definition
+	replies      []script.Line
+	results      map[string][]resultForm // by tool
+	unreconciled map[string]bool         // tools that could not tell the outcome of a call
 }
 
 type recordedLine struct {
@@ -84,7 +85,7 @@ type recordedLine struct {
 	lineForm
 }
 
-// outcome is what a run came to, as want.json says it.
+// outcome is the outcome of a run in the form of want.json.
 type outcome struct {
 	Status   run.RunStatus        `json:"status"`
 	Reason   run.Reason           `json:"reason,omitempty"`
@@ -107,8 +108,8 @@ type callOutcome struct {
 	Reason run.CallReason `json:"reason,omitempty"`
 }
 
-// cannot notes something that a scenario cannot say, once.
-func (x *exporter) cannot(format string, args ...any) {
+// addProblem records, once, something that a scenario cannot express.
+func (x *exporter) addProblem(format string, args ...any) {
 	problem := fmt.Errorf(format, args...)
 	if !slices.ContainsFunc(x.problems, func(p error) bool { return p.Error() == problem.Error() }) {
 		x.problems = append(x.problems, problem)
@@ -132,23 +133,23 @@ func (x *exporter) export(id string) ([]byte, error) {
 			return nil, fmt.Errorf("it began from run %s, which began from another or ran under another definition: a scenario "+
 				"says two runs of one definition", from.Run)
 		}
-		if before, err = x.record(run.AgentState{}, earlier, first, ""); err != nil {
+		if before, err = x.recordRun(run.AgentState{}, earlier, first, ""); err != nil {
 			return nil, err
 		}
 		if before.state.Status != run.RunDone {
 			return nil, fmt.Errorf("it began from run %s, which has not ended, and a scenario begins its second run when the "+
 				"first has: decide what that run waits for, or cancel it, and export again", from.Run)
 		}
-		if seed, then, err = x.follow(before, earlier, started); err != nil {
+		if seed, then, err = x.loadSecondRun(before, earlier, started); err != nil {
 			return nil, err
 		}
 		start = first
 	}
-	main, err := x.record(seed, entries, started, "")
+	main, err := x.recordRun(seed, entries, started, "")
 	if err != nil {
 		return nil, err
 	}
-	files := []txtar.File{{Name: inputFile, Data: encode(x.start(start))}}
+	files := []txtar.File{{Name: inputFile, Data: encode(x.newStartInput(start))}}
 	if before != nil {
 		for name, n := range before.executed {
 			main.executed[name] += n
@@ -161,7 +162,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 	for _, folder := range slices.Sorted(maps.Keys(x.agents)) {
 		files = append(files, x.agentFiles(folder)...)
 	}
-	people := x.people()
+	people := x.encodePeople()
 	want := main.outcome()
 	want.Children = x.children
 	files = append(files, txtar.File{Name: peopleFile, Data: people}, txtar.File{Name: wantFile, Data: encode(want)})
@@ -172,11 +173,11 @@ func (x *exporter) export(id string) ([]byte, error) {
 	return txtar.Format(&txtar.Archive{Comment: []byte(about), Files: files}), nil
 }
 
-// people returns people.jsonl: the lines in order, each behind the time that people took for it.
-func (x *exporter) people() (out []byte) {
+// encodePeople returns people.jsonl: the lines in order, each after a wait as long as people took.
+func (x *exporter) encodePeople() (out []byte) {
 	slices.SortStableFunc(x.lines, func(a, b recordedLine) int { return a.at.Compare(b.at) })
 	slices.SortFunc(x.parked, time.Time.Compare)
-	var since time.Time // when the newest line was, or all began to wait for this one
+	var since time.Time // time of the previous line, or of the later moment at which the runs began to wait
 	for _, l := range x.lines {
 		for len(x.parked) > 0 && x.parked[0].Before(l.at) {
 			if x.parked[0].After(since) {
@@ -194,12 +195,12 @@ func (x *exporter) people() (out []byte) {
 	return out
 }
 
-// follow returns what a run is folded from that began from another, and its then.json.
-func (x *exporter) follow(before *recording, entries []run.Entry, s run.RunStarted) (
+// loadSecondRun returns the state that a run began with, if it began from another run, and its then.json.
+func (x *exporter) loadSecondRun(before *recording, entries []run.Entry, s run.RunStarted) (
 	run.AgentState, *startInput, error,
 ) {
 	if s.From.Kind == run.OriginContinues {
-		return run.Seed(before.state), x.start(s), nil
+		return run.Seed(before.state), x.newStartInput(s), nil
 	}
 	past, err := run.Fold(run.AgentState{}, entries[:s.From.Seq+1])
 	if err != nil {
@@ -219,7 +220,7 @@ func (x *exporter) follow(before *recording, entries []run.Entry, s run.RunStart
 		s.From.Run, s.From.Seq)
 }
 
-// addStubs writes the agents that others name and that never ran: nothing asks them.
+// addStubs adds the agents that others name but that never ran. Their models are never asked.
 func (x *exporter) addStubs() {
 	for again := true; again; {
 		again = false
@@ -239,7 +240,7 @@ func (x *exporter) addStubs() {
 	}
 }
 
-// encode returns a value as a line of JSON. Nothing here fails to marshal.
+// encode returns a value as a line of JSON. Every value of this package can be marshaled.
 func encode(v any) []byte {
 	line, err := jsonx.MarshalVerbatim(v)
 	if err != nil {
@@ -248,7 +249,7 @@ func encode(v any) []byte {
 	return append(bytes.ReplaceAll(line, []byte{0x7f}, []byte(`\u007f`)), '\n')
 }
 
-// load reads a run's journal and its first fact.
+// load reads a run's journal and its first event.
 func (x *exporter) load(id string) ([]run.Entry, run.RunStarted, error) {
 	entries, err := x.from.Entries(x.ctx, id)
 	if err != nil {
@@ -264,7 +265,7 @@ func (x *exporter) load(id string) ([]run.Entry, run.RunStarted, error) {
 
 var errNoBeginning = errors.New("its journal has no beginning")
 
-func (x *exporter) start(s run.RunStarted) *startInput {
+func (x *exporter) newStartInput(s run.RunStarted) *startInput {
 	body := &startInput{Input: x.json(s.Input), Subject: x.text(s.Subject), AccessControl: x.text(s.AccessControl)}
 	if s.Input == nil && len(s.Messages) > 0 {
 		blocks := slices.Clone(s.Messages)
@@ -278,41 +279,41 @@ func (x *exporter) start(s run.RunStarted) *startInput {
 		}
 		body.Message = bytes.TrimSpace(encode(blocks))
 	}
-	if body.Subject == "" && len(s.By) > 0 { // who is kept from approving an own call
+	if body.Subject == "" && len(s.By) > 0 { // four eyes keeps this person from approving
 		body.Subject = x.text(s.By[0])
 	}
 	return body
 }
 
-// maxMedia is how many bytes a file has at most, in base64, that stands in a scenario.
+// maxMedia is the largest size of a file in a scenario, in bytes of base64.
 const maxMedia = 128 << 10
 
 func (x *exporter) media(m run.Media) run.Media {
 	if x.redactor != nil {
-		return run.Media{Name: x.text(m.Name), MediaType: m.MediaType, Data: "eA=="} // no model looks at it
+		return run.Media{Name: x.text(m.Name), MediaType: m.MediaType, Data: "eA=="} // no model reads it
 	}
 	if m.Blob == "" {
 		return m
 	}
 	data, err := x.from.Blob(x.ctx, m.Blob)
 	if err != nil {
-		x.cannot("file %q: %w", m.Name, err)
+		x.addProblem("file %q: %w", m.Name, err)
 	}
 	m.Blob, m.Data = "", base64.StdEncoding.EncodeToString(data)
 	if len(m.Data) > maxMedia {
-		x.cannot("file %q has %d bytes: a scenario holds files of at most %d", m.Name, len(data), maxMedia/4*3)
+		x.addProblem("file %q has %d bytes: a scenario holds files of at most %d", m.Name, len(data), maxMedia/4*3)
 	}
 	return m
 }
 
-// content returns a text that stands in the journal or in a blob.
+// content returns a text of the journal, or of the blob that holds it.
 func (x *exporter) content(text, blob string) string {
 	if blob == "" {
 		return text
 	}
 	data, err := x.from.Blob(x.ctx, blob)
 	if err != nil {
-		x.cannot("a long result: %w", err)
+		x.addProblem("a long result: %w", err)
 	}
 	return string(data)
 }
@@ -321,7 +322,7 @@ func (x *exporter) agentFiles(folder string) []txtar.File {
 	a := x.agents[folder]
 	pinned, err := json.MarshalIndent(a.definition, "", "  ")
 	if err != nil {
-		x.cannot("the definition of %s: %w", a.definition.Name, err)
+		x.addProblem("the definition of %s: %w", a.definition.Name, err)
 	}
 	var replies, tools bytes.Buffer
 	for _, r := range a.replies {
@@ -332,7 +333,7 @@ func (x *exporter) agentFiles(folder string) []txtar.File {
 			continue
 		}
 		fmt.Fprintf(&tools, "- name: %s\n", t.Name)
-		if a.unsure[t.Name] {
+		if a.unreconciled[t.Name] {
 			tools.WriteString("  reconcile: false\n")
 		}
 		for i, r := range a.results[t.Name] {

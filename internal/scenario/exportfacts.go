@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-func (r *recording) readReply(e run.Replied) {
+func (r *recording) recordReply(e run.Replied) {
 	r.claimed = ""
 	line := script.Line{Empty: e.Text == "" && len(e.Calls) == 0}
 	if e.Text != "" {
@@ -32,7 +32,7 @@ func (r *recording) readReply(e run.Replied) {
 	r.replies = append(r.replies, line)
 }
 
-// scriptUsage returns a usage as a line of model.jsonl has it; nil = none.
+// scriptUsage returns a usage in the form of model.jsonl; nil = none.
 func scriptUsage(u *run.Usage) *script.Usage {
 	if u == nil || u.Total() == 0 {
 		return nil
@@ -40,109 +40,109 @@ func scriptUsage(u *run.Usage) *script.Usage {
 	return &script.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output}
 }
 
-// readChecked records what a precondition gave. The runtime numbers its readings by how often people were asked.
-func (r *recording) readChecked(c run.Call, k run.Checked) {
+// recordPrecondition records the result of a precondition's tool. Its calls are numbered by the requests to people.
+func (r *recording) recordPrecondition(c run.Call, k run.Checked) {
 	if t, _ := r.definition.Tool(c.Tool); t.Precondition != nil && len(t.Precondition.Compare) > 0 {
-		r.x.cannot("call %s depends on a part of what %s gives: the journal has that part alone", c.ID, k.Tool)
+		r.x.addProblem("call %s depends on a part of what %s gives: the journal has that part alone", c.ID, k.Tool)
 	}
-	f := said(r.x.text(k.Content), k.IsError)
+	f := newTextResult(r.x.text(k.Content), k.IsError)
 	f.Call = fmt.Sprintf("%s-precondition-%d", c.ID, c.Asks)
-	// A fork reads under the number of a reading of its parent: one result is for both where they are equal.
+	// A fork repeats a number of its parent. Equal results of both are one.
 	line := encode(f)
 	if !slices.ContainsFunc(r.results[k.Tool], func(o resultForm) bool { return bytes.Equal(encode(o), line) }) {
 		r.results[k.Tool] = append(r.results[k.Tool], f)
 	}
 }
 
-// said is the result with a text, or the error.
-func said(text string, isError bool) resultForm {
+// newTextResult returns a result with a text, or an error.
+func newTextResult(text string, isError bool) resultForm {
 	if isError {
 		return resultForm{Error: &text}
 	}
 	return resultForm{Text: &text}
 }
 
-func (r *recording) result(c run.Call, f resultForm) {
+func (r *recording) addResult(c run.Call, f resultForm) {
 	f.Call = c.ID
 	r.results[c.Tool] = append(r.results[c.Tool], f)
 	r.executed[c.Tool]++
 	r.entered[c.ID] = false
 }
 
-// failedAttempts records the attempts before the last.
-func (r *recording) failedAttempts(c run.Call, entered int) {
+// addFailedAttempts records the attempts before the last one.
+func (r *recording) addFailedAttempts(c run.Call, entered int) {
 	for range entered - 1 {
-		r.result(c, resultForm{Fails: new(string)})
+		r.addResult(c, resultForm{Fails: new(string)})
 	}
 }
 
-func (r *recording) readResult(s *run.AgentState, e run.CallFinished) {
+func (r *recording) recordResult(s *run.AgentState, e run.CallFinished) {
 	c, _ := s.Call(e.Call)
 	t, _ := r.definition.Tool(c.Tool)
 	switch {
 	case e.Reason == run.WhyToolChanged:
-		r.x.cannot("the server of call %s changed its tool", c.ID)
+		r.x.addProblem("the server of call %s changed its tool", c.ID)
 		return
 	case e.Reason == run.WhyPrecondition && t.Precondition != nil:
 		r.results[t.Precondition.Tool] = append(r.results[t.Precondition.Tool],
 			resultForm{Call: fmt.Sprintf("%s-precondition-%d", c.ID, c.Asks), Fails: new(string)})
 		return
 	case !e.Ran && !r.entered[e.Call]:
-		r.readExpiry(s, e.Call)
+		r.recordExpiry(s, e.Call)
 		return
 	case !slices.ContainsFunc(r.definition.Tools, func(t agent.ToolSpec) bool { return t.Name == c.Tool }):
-		return // the runtime itself answers it
+		return // the runtime itself answers it, no tool
 	}
 	if e.Whole != nil {
 		e.Blob = e.Whole.Blob
 	}
 	text := r.x.text(r.x.content(e.Content, e.Blob))
-	r.failedAttempts(c, e.Entered)
+	r.addFailedAttempts(c, e.Entered)
 	f := resultForm{Text: &text}
 	for _, p := range e.Patch {
 		f.Patch = append(f.Patch, patchForm{&p.Path, r.x.json(p.Value)})
 	}
 	switch {
 	case e.Reason == run.WhyTimeout && e.IsError:
-		f.Sleep = overtime(t)
+		f.Sleep = sleepPast(t)
 	case e.IsError && e.Entered > 1:
 		f = resultForm{Fails: &text}
 	case e.IsError:
 		f = resultForm{Error: &text}
 	}
 	if len(e.Media) > 1 {
-		r.x.cannot("call %s gave %d files: a scenario says one", c.ID, len(e.Media))
+		r.x.addProblem("call %s gave %d files: a scenario says one", c.ID, len(e.Media))
 	}
 	for _, m := range e.Media {
 		m = r.x.media(m)
 		f.Media = &m
 	}
-	r.result(c, f)
+	r.addResult(c, f)
 }
 
-// overtime is longer than a tool may take.
-func overtime(t agent.ToolSpec) string {
+// sleepPast returns a time longer than a tool's timeout.
+func sleepPast(t agent.ToolSpec) string {
 	return (cmp.Or(t.Timeout, 5*time.Minute) + time.Second).String()
 }
 
-func (r *recording) readSuspension(s *run.AgentState, e run.CallSuspended) {
+func (r *recording) recordSuspension(s *run.AgentState, e run.CallSuspended) {
 	c, _ := s.Call(e.Call)
 	if e.Checked != nil {
-		r.readChecked(c, *e.Checked)
+		r.recordPrecondition(c, *e.Checked)
 	}
 	if e.Ticket == nil || e.Gate || !e.Ran && !r.entered[e.Call] {
 		return
 	}
 	ticket := *e.Ticket
-	r.x.keep(ticket.ResponseSchema)
+	r.x.keepWordsOf(ticket.ResponseSchema)
 	ticket.Message, ticket.Parameters = r.x.text(ticket.Message), r.x.json(ticket.Parameters)
 	ticket.Pending.Arguments = r.x.json(ticket.Pending.Arguments)
-	r.failedAttempts(c, e.Entered)
-	r.result(c, resultForm{Suspend: &ticket})
+	r.addFailedAttempts(c, e.Entered)
+	r.addResult(c, resultForm{Suspend: &ticket})
 }
 
-// readExpiry records that a call waited in vain. What was asked at the same time for the same time expires with it.
-func (r *recording) readExpiry(s *run.AgentState, call string) {
+// recordExpiry records that a call's wait expired. Calls that began to wait with it and as long expire with it.
+func (r *recording) recordExpiry(s *run.AgentState, call string) {
 	c, _ := s.Call(call)
 	since, until := waitOf(s, c)
 	if until.IsZero() || until.After(r.entry.Time) {
@@ -153,15 +153,15 @@ func (r *recording) readExpiry(s *run.AgentState, call string) {
 		return
 	}
 	r.expired[wait] = true
-	r.line(lineForm{Do: "expire", Call: call}, "")
+	r.addLine(lineForm{Do: "expire", Call: call}, "")
 }
 
-func (r *recording) readInput(e run.InputReceived) {
+func (r *recording) recordMessage(e run.InputReceived) {
 	var text []string
 	for _, b := range e.Blocks {
 		t, ok := b.Block.(run.Text)
 		if !ok {
-			r.x.cannot("a message that came later has files")
+			r.x.addProblem("a message that came later has files")
 			continue
 		}
 		text = append(text, r.x.text(t.Text))
@@ -170,17 +170,17 @@ func (r *recording) readInput(e run.InputReceived) {
 		return
 	}
 	if len(text) > 1 {
-		r.x.cannot("a message that came later has %d parts: a scenario says one", len(text))
+		r.x.addProblem("a message that came later has %d parts: a scenario says one", len(text))
 	}
-	at := r.moment()
-	if at != "" && r.claimed != "" { // it came before the next request, and after what people decided of the call
+	at := r.triggerNow()
+	if at != "" && r.claimed != "" { // before the next request to the model, and after the decision on the call
 		at = "executing:" + r.claimed
 	}
-	r.line(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.who(run.Voice{By: e.By})}, at)
+	r.addLine(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.encodePrincipal(run.Voice{By: e.By})}, at)
 }
 
-// verb returns the word of people.jsonl for an action.
-func (r *recording) verb(a run.DecisionAction) string {
+// lineAction returns the action in the form of people.jsonl.
+func (r *recording) lineAction(a run.DecisionAction) string {
 	switch a {
 	case run.ActionApprove, run.ActionDeny:
 		return string(a)
@@ -189,22 +189,22 @@ func (r *recording) verb(a run.DecisionAction) string {
 	case run.ActionFail:
 		return "answer"
 	default:
-		r.x.cannot("the policy was changed by a deployment while people were asked")
+		r.x.addProblem("the policy was changed by a deployment while people were asked")
 		return ""
 	}
 }
 
-// answer returns what people answered to a tool's question; nil where they only agreed.
-func (r *recording) answer(result json.RawMessage) json.RawMessage {
+// encodeAnswer returns the answer to a tool's question; nil = plain agreement.
+func (r *recording) encodeAnswer(result json.RawMessage) json.RawMessage {
 	if string(result) == "true" {
 		return nil
 	}
 	return r.x.json(result)
 }
 
-// readDecision records a decision: a line for everybody who took part.
-func (r *recording) readDecision(e run.Decided) {
-	if e.Early != "" { // its line stands where it was kept
+// recordDecision records a decision: a line for each person who took part.
+func (r *recording) recordDecision(e run.Decided) {
+	if e.Early != "" { // DecisionKept has added its line
 		return
 	}
 	calls := []string{e.Call}
@@ -216,7 +216,7 @@ func (r *recording) readDecision(e run.Decided) {
 			}
 		}
 	}
-	last := lineForm{Do: r.verb(e.Action), Result: r.answer(e.Result), Note: r.x.text(e.Note)}
+	last := lineForm{Do: r.lineAction(e.Action), Result: r.encodeAnswer(e.Result), Note: r.x.text(e.Note)}
 	if e.Action == run.ActionFail {
 		last.Note, last.Error = "", new(cmp.Or(last.Note, "failed"))
 	}
@@ -224,10 +224,10 @@ func (r *recording) readDecision(e run.Decided) {
 	for _, call := range calls {
 		add := func(l lineForm, by string) {
 			v := voiceOf(e.Voices, by)
-			if l.Call, l.By = call, r.who(v); l.Do != "answer" {
-				l.Via = r.via(call, v)
+			if l.Call, l.By = call, r.encodePrincipal(v); l.Do != "answer" {
+				l.Via = r.channelOf(call, v)
 			}
-			r.line(l, r.decided())
+			r.addLine(l, r.decisionTrigger())
 		}
 		c, _ := r.before.Call(call)
 		edits := e.Args != nil && (c.Wait == nil || c.Wait.For != run.ForInput) // arguments may be an answer, too
@@ -238,7 +238,7 @@ func (r *recording) readDecision(e run.Decided) {
 			}
 			add(edit, editor)
 		}
-		for _, by := range e.With { // to a tool's question they have said the same
+		for _, by := range e.With { // all gave the same answer to a tool's question
 			if !edits || by != editor {
 				add(lineForm{Do: last.Do, Result: last.Result, Error: last.Error}, by)
 			}
@@ -258,9 +258,9 @@ func voiceOf(voices []run.Voice, by string) run.Voice {
 	return run.Voice{By: by}
 }
 
-// who returns a person as a line names them. The journal does not always have their groups; then they are in all that
-// the agent asks.
-func (r *recording) who(v run.Voice) json.RawMessage {
+// encodePrincipal returns a person in the form of a line. If the journal lacks their groups, they get all groups that
+// the agent's rules name.
+func (r *recording) encodePrincipal(v run.Voice) json.RawMessage {
 	if v.Groups == nil {
 		var all []string
 		eachString(encode(append(slices.Clone(r.definition.Ceilings), r.definition.Permission)), func(s string) string {
@@ -279,8 +279,8 @@ func (r *recording) who(v run.Voice) json.RawMessage {
 	return bytes.TrimSpace(encode(r.x.text(p.String())))
 }
 
-// via returns the channel of a decision. Where the journal does not have it, it is one that the rule allows.
-func (r *recording) via(call string, v run.Voice) run.Via {
+// channelOf returns the channel of a decision. If the journal lacks it, it is one that the rule allows.
+func (r *recording) channelOf(call string, v run.Voice) run.Via {
 	c, _ := r.before.Call(call)
 	for _, rule := range r.definition.Permission.Rules {
 		matches, err := path.Match(rule.Tool, c.Tool)
@@ -291,20 +291,20 @@ func (r *recording) via(call string, v run.Voice) run.Via {
 	return v.Via
 }
 
-// readAnswer records what a service answered, or what a person or the tool itself said of an unknown outcome.
-func (r *recording) readAnswer(s *run.AgentState, e run.Answered) {
+// recordAnswer records the answer of a service, or the outcome that a person or the tool reported.
+func (r *recording) recordAnswer(s *run.AgentState, e run.Answered) {
 	c, _ := s.Call(e.Call)
 	text := r.x.text(r.x.content(e.Content, e.Blob))
 	switch {
 	case c.Child != "" || e.Used != nil, e.Slot == 0 && e.Rerun:
-		return // the other run says it; or the call goes on after a crash
+		return // the other run has it, or the call goes on after a crash
 	case e.Slot == 0:
 		if r.entered[e.Call] {
-			r.result(c, said(text, e.IsError))
+			r.addResult(c, newTextResult(text, e.IsError))
 		}
 		return
 	case len(e.Media) > 0 || len(e.Patch) > 0:
-		r.x.cannot("the answer to call %s has files or changes the shared state", e.Call)
+		r.x.addProblem("the answer to call %s has files or changes the shared state", e.Call)
 	}
 	l := lineForm{Do: "answer", Call: e.Call, Rerun: e.Rerun}
 	switch {
@@ -315,17 +315,17 @@ func (r *recording) readAnswer(s *run.AgentState, e run.Answered) {
 		l.Result = bytes.TrimSpace(encode(text))
 	}
 	for _, by := range append(slices.Clone(e.With), e.By) {
-		l.By = r.who(voiceOf(e.Voices, by))
+		l.By = r.encodePrincipal(voiceOf(e.Voices, by))
 		at := ""
 		if c.Service && c.Status != run.StatusSuspended {
-			at = r.moment()
+			at = r.triggerNow()
 		}
-		r.line(l, at)
+		r.addLine(l, at)
 	}
 }
 
-// readEnd records a cancellation and the request to a model that led to the end.
-func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
+// recordEnd records a cancellation, and the model request that ended the run.
+func (r *recording) recordEnd(s *run.AgentState, e run.Finished) {
 	if e.Requests > 0 {
 		class := agent.ModelServer
 		if e.Error != nil {
@@ -337,7 +337,7 @@ func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
 		}
 		r.replies = append(r.replies, script.Line{Error: class})
 	}
-	ended := slices.ContainsFunc(r.entry.Events, func(ev run.Event) bool { // a denial has, and not a person
+	ended := slices.ContainsFunc(r.entry.Events, func(ev run.Event) bool { // a denial ended the run, no cancellation
 		_, decided := ev.(run.Decided)
 		return decided
 	})
@@ -346,14 +346,14 @@ func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
 	}
 	at := ""
 	if r.before.Status != run.RunWaiting {
-		r.loose = true
+		r.cutShort = true
 		at = fmt.Sprintf("inference:%d", len(r.replies)+1)
-		for _, c := range s.Live { // what is under way: calls that may be repeated are not claimed
+		for _, c := range s.Live { // calls under way; repeatable ones have no claim
 			t, ok := r.definition.Tool(c.Tool)
 			if !ok || t.AnsweredLater() || c.Status != run.StatusNew && c.Status != run.StatusRunning {
 				continue
 			}
-			r.result(c, resultForm{Text: new(string)})
+			r.addResult(c, resultForm{Text: new(string)})
 			if at[0] != 'e' {
 				at = "executing:" + c.ID
 			}
@@ -365,5 +365,5 @@ func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
 			r.replies = append(r.replies, script.Line{Empty: true})
 		}
 	}
-	r.line(lineForm{Do: "cancel_run", By: r.who(run.Voice{By: e.By})}, at)
+	r.addLine(lineForm{Do: "cancel_run", By: r.encodePrincipal(run.Voice{By: e.By})}, at)
 }

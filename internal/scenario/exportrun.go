@@ -16,34 +16,34 @@ import (
 type recording struct {
 	*recordedAgent
 	x     *exporter
-	name  string // of the agent whose lines name it; "" = the main run
+	name  string // the agent's name in lines; "" = the main run
 	state run.AgentState
 
-	entry    run.Entry       // that is being read
-	before   run.AgentState  // that entry
-	replied  bool            // the entry before has a reply
-	claimed  string          // the last call that was claimed since the last reply; "" = none was
-	entered  map[string]bool // calls whose tool is, or was, under way
-	expired  map[string]bool // waits that a line has expired
+	entry    run.Entry       // the entry that is being recorded
+	before   run.AgentState  // the state before entry
+	replied  bool            // the previous entry has a reply
+	claimed  string          // the newest call claimed since the newest reply; "" = none
+	entered  map[string]bool // calls whose tool was entered
+	expired  map[string]bool // waits for which a line expire was added
 	asked    map[string]run.PermissionRequested
 	executed map[string]int
-	undoes   bool // the run takes back a call of the one before
-	loose    bool // the run was cancelled in the middle of something: what became of its calls is chance
+	undoes   bool // the run undoes a call of the earlier run
+	cutShort bool // the run was cancelled in the middle of something: what became of its calls is chance
 }
 
-// record reads a run, folded from seed, and those that its calls are.
-func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunStarted, folder string) (
+// recordRun records a run, folded from seed, and the runs that carry out its calls.
+func (x *exporter) recordRun(seed run.AgentState, entries []run.Entry, s run.RunStarted, folder string) (
 	*recording, error,
 ) {
 	a := x.agents[folder]
 	if a == nil || a.digest != s.Definition {
-		a = &recordedAgent{digest: s.Definition, results: map[string][]resultForm{}, unsure: map[string]bool{}}
+		a = &recordedAgent{digest: s.Definition, results: map[string][]resultForm{}, unreconciled: map[string]bool{}}
 		x.agents[folder] = a
 		if err := x.readDefinition(s.Definition, &a.definition); err != nil {
 			return nil, err
 		}
 	}
-	x.keep(a.definition)
+	x.keepWordsOf(a.definition)
 	r := &recording{
 		recordedAgent: a, x: x, state: seed, entered: map[string]bool{}, expired: map[string]bool{},
 		asked: map[string]run.PermissionRequested{}, executed: map[string]int{},
@@ -52,13 +52,13 @@ func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunSta
 		r.name = s.Agent
 	}
 	if a.definition.Orchestrator.Enabled {
-		x.cannot("agent %s plans: the journal does not have what its planner said", s.Agent)
+		x.addProblem("agent %s plans: the journal does not have what its planner said", s.Agent)
 	}
 	for _, e := range entries {
 		r.entry, r.before = e, r.state
 		draft := run.NewDraft(r.state, e.Writer, e.Time)
 		for _, ev := range e.Events {
-			if err := r.read(&draft.State, ev); err != nil {
+			if err := r.recordEvent(&draft.State, ev); err != nil {
 				return nil, err
 			}
 			if err := draft.Add(ev); err != nil {
@@ -75,13 +75,13 @@ func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunSta
 		})
 	}
 	if r.state.Status == run.RunRunning {
-		x.cannot("run %s is going on: export it when it waits or has ended", s.Run)
+		x.addProblem("run %s is going on: export it when it waits or has ended", s.Run)
 	}
 	if len(r.definition.MCP) > 0 && !r.state.Listed {
-		x.cannot("the servers of %s were not listed", s.Agent)
+		x.addProblem("the servers of %s were not listed", s.Agent)
 	}
-	// Take out what is not said of an agent in a scenario: servers, whose tools become fakes, folders, and what an agent
-	// has of those that delegate to it, which it gets again.
+	// Remove what a scenario does not have: servers, whose tools become fakes, folders, and what the agents that delegate
+	// to this one add, because loading the scenario adds it again.
 	def := &a.definition
 	def.MCP, def.Folder, def.Below = nil, "", nil
 	if folder != "" {
@@ -96,7 +96,7 @@ func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunSta
 	return r, r.recordChildren()
 }
 
-// recordChildren reads the runs that the run's calls are.
+// recordChildren records the runs that carry out the run's calls.
 func (r *recording) recordChildren() error {
 	x := r.x
 	for _, c := range r.state.Calls() {
@@ -117,7 +117,7 @@ func (r *recording) recordChildren() error {
 		}
 		at := len(x.children[started.Agent])
 		x.children[started.Agent] = append(x.children[started.Agent], outcome{})
-		child, err := x.record(run.AgentState{}, entries, started, folder)
+		child, err := x.recordRun(run.AgentState{}, entries, started, folder)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (r *recording) outcome() outcome {
 			return s
 		})
 	}
-	if r.loose {
+	if r.cutShort {
 		o.Executed = nil
 		return o
 	}
@@ -158,88 +158,88 @@ func (r *recording) outcome() outcome {
 	return o
 }
 
-// read records what a fact says. s is the state before it.
-func (r *recording) read(s *run.AgentState, ev run.Event) error {
+// recordEvent records an event. s is the state before it.
+func (r *recording) recordEvent(s *run.AgentState, ev run.Event) error {
 	switch e := ev.(type) {
 	case run.ToolsListed:
 		return r.x.readDefinition(e.Definition, &r.definition)
 	case run.UndoOrdered:
 		r.undoes = true
-		r.line(lineForm{Do: "undo", Call: e.Of, By: r.who(run.Voice{By: e.By})}, "")
+		r.addLine(lineForm{Do: "undo", Call: e.Of, By: r.encodePrincipal(run.Voice{By: e.By})}, "")
 	case run.PlanEvent:
 	case run.Replied:
-		r.readReply(e)
+		r.recordReply(e)
 	case run.Evicted:
 		if e.Requests > 0 {
 			line := script.Line{Text: new(r.x.text(e.Summary)), Notes: true, Usage: scriptUsage(e.Usage)}
 			r.replies = append(r.replies, line)
 		}
-	case run.CallClaimed: // it goes out, and its precondition was read before
+	case run.CallClaimed: // the call runs now, and its precondition was read before
 		c, _ := s.Call(e.Call)
 		t, _ := r.definition.Tool(c.Tool)
 		switch {
 		case !t.AnsweredLater():
 			if r.claimed, r.entered[e.Call] = e.Call, true; c.Checked != nil {
-				r.readChecked(c, *c.Checked)
+				r.recordPrecondition(c, *c.Checked)
 			}
 		case t.Kind != agent.KindAgent:
 			r.executed[c.Tool]++
 		}
 	case run.CallFinished:
-		r.readResult(s, e)
+		r.recordResult(s, e)
 	case run.LateResult:
-		r.readResult(s, run.CallFinished{Call: e.Call, Ran: true, IsError: e.IsError, Reason: run.WhyToolError,
+		r.recordResult(s, run.CallFinished{Call: e.Call, Ran: true, IsError: e.IsError, Reason: run.WhyToolError,
 			Content: e.Content, Blob: e.Blob, Media: e.Media, Patch: e.Patch, Entered: e.Entered})
 	case run.CallSuspended:
-		r.readSuspension(s, e)
+		r.recordSuspension(s, e)
 	case run.LateSuspended:
-		r.readSuspension(s, run.CallSuspended{Call: e.Call, Ran: true, Ticket: e.Ticket, For: run.ForInput})
-	case run.CallUnknown: // nobody knows what became of the execution: in a scenario it takes too long
+		r.recordSuspension(s, run.CallSuspended{Call: e.Call, Ran: true, Ticket: e.Ticket, For: run.ForInput})
+	case run.CallUnknown: // a scenario has a timeout in place of an execution whose outcome is unknown
 		c, _ := s.Call(e.Call)
 		t, _ := r.definition.Tool(c.Tool)
-		r.unsure[c.Tool] = true
-		r.result(c, resultForm{Text: new(string), Sleep: overtime(t)})
+		r.unreconciled[c.Tool] = true
+		r.addResult(c, resultForm{Text: new(string), Sleep: sleepPast(t)})
 	case run.CallCancelled:
-		r.readExpiry(s, e.Call)
+		r.recordExpiry(s, e.Call)
 	case run.ToolsDisabled:
-		r.x.cannot("server %s changed its tool %s while the run went on", e.Server, e.Tool)
+		r.x.addProblem("server %s changed its tool %s while the run went on", e.Server, e.Tool)
 	case run.Parked:
 		r.x.parked = append(r.x.parked, r.entry.Time)
 	case run.PermissionRequested:
 		r.asked[e.Approval] = e
 	case run.PermissionAnswered:
 		if e.Expired {
-			r.readExpiry(s, r.asked[e.Approval].Tools[0].Calls[0])
+			r.recordExpiry(s, r.asked[e.Approval].Tools[0].Calls[0])
 		}
 	case run.PermissionChecked:
 		if len(e.Standing) > 0 {
-			r.x.cannot("it used a standing grant that people gave in another run")
+			r.x.addProblem("it used a standing grant that people gave in another run")
 		}
 	case run.InputReceived:
-		r.readInput(e)
+		r.recordMessage(e)
 	case run.DecisionKept:
-		r.line(lineForm{Do: r.verb(e.Action), Call: e.Target, Result: r.answer(e.Result), Note: r.x.text(e.Note), Via: e.Via,
-			By: r.who(run.Voice{By: e.By, Groups: e.Groups})}, r.moment())
+		r.addLine(lineForm{Do: r.lineAction(e.Action), Call: e.Target, Result: r.encodeAnswer(e.Result),
+			Note: r.x.text(e.Note), Via: e.Via, By: r.encodePrincipal(run.Voice{By: e.By, Groups: e.Groups})}, r.triggerNow())
 	case run.Decided:
-		r.readDecision(e)
+		r.recordDecision(e)
 	case run.Answered:
-		r.readAnswer(s, e)
+		r.recordAnswer(s, e)
 	case run.Finished:
-		r.readEnd(s, e)
+		r.recordEnd(s, e)
 	}
 	return nil
 }
 
-// line adds a line about the run. at is its trigger, "" = it is queued.
-func (r *recording) line(l lineForm, at string) {
+// addLine adds a line about the run. at is its trigger; "" = it is queued.
+func (r *recording) addLine(l lineForm, at string) {
 	if l.Agent = r.name; at != "" {
 		l.At = &at
 	}
 	r.x.lines = append(r.x.lines, recordedLine{r.entry.Time, l})
 }
 
-// moment returns the trigger of what people did while the run did not wait, and "" while it waited.
-func (r *recording) moment() string {
+// triggerNow returns the trigger of an action of people while the run did not wait, and "" while it waited.
+func (r *recording) triggerNow() string {
 	requests := len(r.replies)
 	switch {
 	case r.before.Status == run.RunWaiting:
@@ -251,13 +251,13 @@ func (r *recording) moment() string {
 	}
 }
 
-// decided returns the trigger of a decision: people may decide about one call while others, or a model, are at work.
-func (r *recording) decided() string {
+// decisionTrigger returns the trigger of a decision. People may decide a call while other calls or a model run.
+func (r *recording) decisionTrigger() string {
 	if r.before.Status == run.RunWaiting {
 		return ""
 	}
 	if r.replied {
-		return r.moment()
+		return r.triggerNow()
 	}
 	for _, c := range r.before.Live {
 		if t, ok := r.definition.Tool(c.Tool); ok && !t.AnsweredLater() && (c.Status == run.StatusNew ||

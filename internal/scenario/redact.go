@@ -7,12 +7,12 @@ import (
 	"unicode"
 )
 
-// redactor replaces words, each by one of the same length and form. Different words stay different, so that what
-// compares texts finds the same. The words that a definition compares with stay. A nil redactor replaces nothing.
+// redactor replaces words, each by one of the same length and form. Different words stay different, so that comparisons
+// of texts give the same results. Words that a definition compares with stay. A nil redactor replaces nothing.
 type redactor struct {
-	kept map[string]bool   // in lower case
-	as   map[string]string // by word
-	next map[string]int    // how many words there are of a form
+	kept         map[string]bool   // in lower case
+	replacements map[string]string // by word
+	counts       map[string]int    // number of words of each form
 }
 
 var wordPattern = regexp.MustCompile(`[\p{L}\p{N}\p{M}]+`)
@@ -22,8 +22,8 @@ var prose = map[string]bool{
 	"system": true, "description": true, "describe": true, "title": true, "note": true, "wording": true, "sections": true,
 }
 
-// keep keeps the words of a definition or schema, but those of its prose.
-func (w *redactor) keep(v any) {
+// keepWordsOf keeps the words of a definition or schema, except those of its prose.
+func (w *redactor) keepWordsOf(v any) {
 	var parsed any
 	raw, err := json.Marshal(v)
 	if w == nil || err != nil || json.Unmarshal(raw, &parsed) != nil {
@@ -67,7 +67,7 @@ func (w *redactor) word(word string) string {
 	if w.kept[strings.ToLower(word)] {
 		return word
 	}
-	if as, ok := w.as[word]; ok {
+	if as, ok := w.replacements[word]; ok {
 		return as
 	}
 	form := strings.Map(func(c rune) rune {
@@ -81,8 +81,8 @@ func (w *redactor) word(word string) string {
 		}
 	}, word)
 	for {
-		n := w.next[form]
-		w.next[form]++
+		n := w.counts[form]
+		w.counts[form]++
 		as := []byte(form)
 		for i := len(as) - 1; i >= 0; i-- {
 			base := 26
@@ -96,7 +96,7 @@ func (w *redactor) word(word string) string {
 			as = append(as, 'a'+byte(n%26))
 		}
 		if !w.kept[strings.ToLower(string(as))] {
-			w.as[word] = string(as)
+			w.replacements[word] = string(as)
 			return string(as)
 		}
 	}
@@ -113,7 +113,7 @@ func (w *redactor) json(raw json.RawMessage) json.RawMessage {
 // stringPattern finds the strings of JSON; those before a colon are keys.
 var stringPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"(\s*:)?`)
 
-// eachString replaces the strings of a JSON value that are no keys.
+// eachString replaces the strings of a JSON value, except keys.
 func eachString(raw json.RawMessage, f func(string) string) json.RawMessage {
 	return stringPattern.ReplaceAllFunc(raw, func(quoted []byte) []byte {
 		var s string
