@@ -12,12 +12,12 @@ import (
 // kind, doubled, missing around a key or unescaped inside a string; missing and superfluous commas and closing
 // brackets; control characters and escapes that strings must not have; Python's words for true, false and null; and a
 // code fence around the text. It invents no value, changes no number, and does not end a string, because the missing
-// part is unknown.
+// part is unknown. If the text may be cut, it closes nothing that is open at the end, for the same reason.
 //
 // ok is false if no reading is certain; then there is no text. Otherwise the text is JSON in the sense of CompactJSON
 // with its default limits: raw itself, byte for byte, if that is JSON, and otherwise an object or a list. The time is
 // proportional to the length of raw.
-func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
+func RepairJSON(raw []byte, mayBeCut bool) (text json.RawMessage, ok bool) {
 	if _, err := CompactJSON(raw, JSONLimits{}); err == nil {
 		return raw, true
 	}
@@ -29,7 +29,7 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if fenced, ok := strings.CutPrefix(inner, "```"); ok {
 		plain = strings.TrimSuffix(strings.TrimLeft(fenced, "jsonJSON"), "```")
 	}
-	if text, ok = parseLenient(plain); ok {
+	if text, ok = parseLenient(plain, mayBeCut); ok {
 		return text, true
 	}
 	// An object may be escaped as if it were inside a string.
@@ -39,14 +39,14 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if _, err := CompactJSON([]byte(inner), JSONLimits{}); err == nil {
 		return json.RawMessage(inner), true
 	}
-	return parseLenient(inner)
+	return parseLenient(inner, mayBeCut)
 }
 
 // parseLenient parses a text with all deviations that RepairJSON accepts, and returns strict JSON.
-func parseLenient(text string) (json.RawMessage, bool) {
+func parseLenient(text string, mayBeCut bool) (json.RawMessage, bool) {
 	r := repairer{in: text, left: defaultJSONDepth}
 	r.skipSpace()
-	if c := r.peek(); c != '{' && c != '[' || !r.value() || r.open {
+	if c := r.peek(); c != '{' && c != '[' || !r.value() || r.open || r.unclosed && mayBeCut {
 		return nil, false
 	}
 	if strings.Trim(r.in[r.at:], " \t\r\n,;]}`") != "" { // superfluous closing brackets are accepted
@@ -63,6 +63,8 @@ type repairer struct {
 	out  []byte
 	left int  // remaining nesting depth
 	open bool // a string has no end
+
+	unclosed bool // brackets are missing at the end
 }
 
 func (r *repairer) peek() byte {
@@ -119,7 +121,7 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 			r.out = append(r.out, closing)
 			return true
 		case 0, '}', ']':
-			r.out = append(r.out, closing)
+			r.out, r.unclosed = append(r.out, closing), r.unclosed || c == 0
 			return c != 0 || r.at >= len(r.in) // a zero byte is not the end
 		}
 		if n > 0 {
@@ -284,7 +286,7 @@ func RepairedInput(raw json.RawMessage) json.RawMessage {
 	if json.Unmarshal(raw, &inner) == nil {
 		raw = json.RawMessage(inner)
 	}
-	text, ok := RepairJSON(raw)
+	text, ok := RepairJSON(raw, false)
 	if !ok || !bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
 		return nil
 	}

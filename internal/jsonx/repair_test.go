@@ -59,7 +59,7 @@ func TestRepairJSON(t *testing.T) {
 		"not too deep":              {strings.Repeat("[", 64), strings.Repeat("[", 64) + strings.Repeat("]", 64)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, ok := jsonx.RepairJSON([]byte(tt.raw))
+			got, ok := jsonx.RepairJSON([]byte(tt.raw), false)
 			require.Equal(t, tt.want, string(got))
 			require.Equal(t, tt.want != "", ok)
 		})
@@ -74,7 +74,7 @@ func FuzzRepairJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, ok := jsonx.RepairJSON(raw)
+		got, ok := jsonx.RepairJSON(raw, false)
 		_, invalid := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
 		switch {
 		case invalid == nil:
@@ -86,7 +86,7 @@ func FuzzRepairJSON(f *testing.F) {
 			_, err := jsonx.CompactJSON(got, jsonx.JSONLimits{})
 			require.NoError(t, err, "%q of %q", got, raw)
 			require.Contains(t, "{[", string(got[0]))
-			again, ok := jsonx.RepairJSON(got)
+			again, ok := jsonx.RepairJSON(got, true)
 			require.True(t, ok)
 			require.Equal(t, string(got), string(again))
 		}
@@ -111,7 +111,7 @@ func TestPropertyRepairKeepsWhatWasWhole(t *testing.T) {
 			text += `"` + key + `":` + string(encoded)
 		}
 		cut := rapid.IntRange(1, len(text)).Draw(t, "cut")
-		got, ok := jsonx.RepairJSON([]byte(text[:cut]))
+		got, ok := jsonx.RepairJSON([]byte(text[:cut]), false)
 		if !ok {
 			return
 		}

@@ -196,7 +196,7 @@ func (a *assembly) recoverQuotedCall(p problem) bool {
 
 // quotedCall is the call that a server's message quotes because the server could not read it, made readable. It has no
 // id. ok is false where the request's model is not repaired, where what is quoted is not one call of a tool on offer or
-// ends in a number, and where nothing is quoted.
+// may be cut, and where nothing is quoted.
 //
 // Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known
 // where one tool is on offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
@@ -206,34 +206,22 @@ func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
 	}
 	if _, raw, ok := strings.Cut(message, "error parsing tool call: raw='"); ok {
 		end := strings.LastIndex(raw, "', err=")
-		if end < 0 || endsInNumber(raw[:end]) { // nobody knows how much is missing
-			return agent.ReplyCall{}, false
-		}
-		return callIn(r.Tools, raw[:end], len(r.Tools) == 1)
+		return callIn(r.Tools, raw[:max(0, end)], len(r.Tools) == 1, true)
 	}
-	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok && !endsInNumber(raw) {
-		return callIn(r.Tools, stripTags(raw), false)
+	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok {
+		text, tagged := stripTags(raw)
+		return callIn(r.Tools, text, false, !tagged)
 	}
 	return agent.ReplyCall{}, false
 }
 
-// endsInNumber reports whether a text may be cut within a number, as by the limit of a reply: of 1200 it has 12.
-func endsInNumber(text string) bool {
-	text = strings.TrimRight(text, " \t\r\n")
-	return text != "" && text[len(text)-1] >= '0' && text[len(text)-1] <= '9'
-}
-
-// stripTags returns a text from its first brace on, without a closing tag at its end.
-func stripTags(text string) string {
-	start := strings.IndexByte(text, '{')
-	if start < 0 {
-		return ""
-	}
-	text = text[start:]
+// stripTags returns a text from its first brace on, without a closing tag at its end. A text with one is not cut.
+func stripTags(text string) (stripped string, tagged bool) {
+	text = text[max(0, strings.IndexByte(text, '{')):]
 	if end := strings.LastIndex(text, "</"); end >= 0 && !strings.ContainsAny(text[end:], `"'}`) {
-		text = text[:end]
+		return text[:end], true
 	}
-	return text
+	return text, false
 }
 
 // written is a call as models write it.
@@ -246,8 +234,8 @@ type written struct {
 
 // callIn reads a call: an object with the name of a tool on offer and its arguments. With bare it may also be the
 // arguments alone, of the only tool there is.
-func callIn(tools []agent.ToolSpec, text string, bare bool) (agent.ReplyCall, bool) {
-	object, ok := jsonx.RepairJSON([]byte(text))
+func callIn(tools []agent.ToolSpec, text string, bare, mayBeCut bool) (agent.ReplyCall, bool) {
+	object, ok := jsonx.RepairJSON([]byte(text), mayBeCut)
 	if !ok || object[0] != '{' {
 		return agent.ReplyCall{}, false
 	}

@@ -193,7 +193,10 @@ func TestQuotedCalls(t *testing.T) {
 	}{
 		{"arguments of the only tool", fmt.Sprintf(ollama, `{"path": "/a",}`), []string{"read"}, `read {"path":"/a"}`},
 		{"a bracket too many", fmt.Sprintf(ollama, `{"path": "it's"}]`), []string{"read"}, `read {"path":"it's"}`},
-		{"a call by name", fmt.Sprintf(ollama, `{"name": "write", "arguments": {"path": "/a"`), []string{"read", "write"}, `write {"path":"/a"}`},
+		{"a call by name", fmt.Sprintf(ollama, `{"name": "write", "arguments": {"path": "/a",}}`), []string{"read", "write"}, `write {"path":"/a"}`},
+		{"a call cut behind a member", fmt.Sprintf(ollama, `{"name": "write", "arguments": {"path": "/a"`), []string{"write"}, ""},
+		{"arguments cut behind a list's member", fmt.Sprintf(ollama, `{"pay": [{"to": "ben"}`), []string{"pay"}, ""},
+		{"a call cut without a tag", fmt.Sprintf(llama, `<tool_call>{"name": "pay", "arguments": {"to": "ben"`), []string{"pay"}, ""},
 		{"parameters", fmt.Sprintf(ollama, `{"name": "write", "parameters": {"path": ""/a""}}`), []string{"read", "write"}, `write {"path":"/a"}`},
 		{"function", fmt.Sprintf(ollama, `{"type": "function", "function": {"name": "read", "arguments": "{\"path\": 1}"},}`), []string{"read", "write"}, `read {"path": 1}`},
 		{"in tags", fmt.Sprintf(llama, "<tool_call>\n{'name': 'read', 'arguments': {'path': '/a'}\n</tool_call>"), []string{"read", "write"}, `read {"path":"/a"}`},
