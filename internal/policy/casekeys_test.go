@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
 )
 
 func TestCaseKeys(t *testing.T) {
@@ -15,4 +17,13 @@ func TestCaseKeys(t *testing.T) {
 	} {
 		require.Equal(t, want, hasCaseKeys(json.RawMessage(args)), args)
 	}
+}
+
+// Arguments are repaired only if the provider says why it stopped, and that no limit cut them.
+func TestRepairsNothingThatMayBeCut(t *testing.T) {
+	c := agent.ReplyCall{Input: json.RawMessage(`{"amount": 12`)}
+	for _, r := range []agent.Reply{{}, {StopReason: "length", Truncated: true}} {
+		require.False(t, RepairCall(agent.ModelSpec{Repair: agent.RepairOn}, r, c).Repaired)
+	}
+	require.True(t, RepairCall(agent.ModelSpec{Repair: agent.RepairOn}, agent.Reply{StopReason: "tool_calls"}, c).Repaired)
 }

@@ -121,13 +121,13 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 }
 
 // RepairCall returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments that
-// the output limit cut short are not repaired: a number might be incomplete. Cut before they began, they are not {}
-// either, but an empty text, which the gate refuses.
+// the output limit cut short, or that no stop reason says are whole, are not repaired: a number might be incomplete. Cut
+// before they began, they are not {} either, but an empty text, which the gate refuses.
 func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
 	if r.Truncated && len(c.Input) == 0 {
 		c.Input = json.RawMessage(`""`)
 	}
-	if m.Repair != agent.RepairOn || r.Truncated || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
+	if m.Repair != agent.RepairOn || r.Truncated || r.StopReason == "" || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
 	}
 	if meant := jsonx.RepairedInput(c.Input); meant != nil {
