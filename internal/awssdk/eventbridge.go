@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -162,21 +163,25 @@ func (v *Vault) Value(ctx context.Context, full string) (string, error) {
 	return text, nil
 }
 
-// get asks for a value. A secret that is not there, or is about to be deleted, is tool.ErrNoSecret.
+// get asks for a value. A secret that is not there or is about to be deleted, that this deployment may not read or
+// decrypt, or that is no text is tool.ErrNoSecret: only people can change that.
 func (v *Vault) get(ctx context.Context, full string) (string, error) {
 	out, err := v.getSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
 	err = Bare(err)
 	var refused *Refusal
 	switch {
-	case errors.As(err, &refused) &&
-		(refused.Code == "ResourceNotFoundException" || refused.Code == "InvalidRequestException"):
-		return "", tool.ErrNoSecret
+	case errors.As(err, &refused) && slices.Contains(lastingRefusals, refused.Code):
+		return "", fmt.Errorf("%w that can be read: %w", tool.ErrNoSecret, err)
 	case err != nil:
 		return "", err
 	case out.SecretString != nil:
 		return *out.SecretString, nil
 	case out.SecretBinary != nil:
-		return "", errors.New("it is binary; want a text")
+		return "", fmt.Errorf("%w that is a text: it is binary", tool.ErrNoSecret)
 	}
-	return "", errors.New("no value in the answer")
+	return "", fmt.Errorf("%w: no value in the answer", tool.ErrNoSecret)
+}
+
+var lastingRefusals = []string{
+	"ResourceNotFoundException", "InvalidRequestException", "AccessDeniedException", "DecryptionFailure",
 }

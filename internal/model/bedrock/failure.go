@@ -50,11 +50,8 @@ func streamFailure(ctx context.Context, err error) error {
 		return ended
 	}
 	if reported, ok := errors.AsType[smithy.APIError](err); ok {
-		code, message := knownCode(reported.ErrorCode()), "service reported an error in its reply"
-		if code != "" {
-			message += ", " + code
-		}
-		return modelError(classify(0, code, reported.ErrorMessage()), message)
+		r := modelretry.Refusal{Code: knownCode(reported.ErrorCode())}
+		return r.Failure(classify(0, r.Code, reported.ErrorMessage()))
 	}
 	if failure := modelretry.NetworkFailure(err); failure != nil {
 		return failure

@@ -28,10 +28,14 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string {
-	if r.Code == "" {
-		return fmt.Sprintf("status %d", r.Status)
+	text := fmt.Sprintf("status %d", r.Status)
+	if r.Status == 0 {
+		text = "service reported an error in its reply"
 	}
-	return fmt.Sprintf("status %d, %s", r.Status, r.Code)
+	if r.Code != "" {
+		text += ", " + r.Code
+	}
+	return text
 }
 
 // RetryAfter returns how long the service asked to wait before the next request; 0 = it did not say.

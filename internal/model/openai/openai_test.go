@@ -190,6 +190,8 @@ func TestBrokenReplies(t *testing.T) {
 		{"mid-stream status", sse, problem(`{"code":502,"message":"canary-content"}`), agent.ModelServer},
 		{"mid-stream status as text", sse, problem(`{"code":"429"}`), agent.ModelThrottled},
 		{"mid-stream overflow", sse, problem(`{"message":"exceeds the maximum context length of 8192"}`), agent.ModelContextOverflow},
+		{"mid-stream status of a missing model", sse, problem(`{"code":404}`), agent.ModelUnavailable},
+		{"a missing model in a document", doc, `{"error":{"code":"model_not_found"}}`, agent.ModelUnavailable},
 		{"vLLM's own form", sse, "data: {\"object\":\"error\",\"message\":\"canary-content\",\"type\":\"BadRequestError\",\"code\":400}\n\n", agent.ModelInvalid},
 		{"error event", sse, "event: error\ndata: canary-content\n\n", agent.ModelServer},
 		{"long stream", sse, ":" + strings.Repeat("x", MaxResponse) + "\n\n" + text("a") + end, agent.ModelInvalid},
@@ -199,6 +201,7 @@ func TestBrokenReplies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			reply, err := against(t, nil, answer(tt.contentType, tt.body)).generate(context.Background(), request())
 			requireClass(t, tt.class, err)
+			require.Equal(t, strings.Contains(tt.name, "missing model"), failureOf(t, err).Lasting)
 			require.Equal(t, agent.Reply{}, reply)
 		})
 	}

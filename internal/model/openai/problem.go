@@ -142,17 +142,16 @@ func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (ag
 	return agent.Reply{}, refused.Failure(p.class(resp.StatusCode))
 }
 
-// streamFailure is an error that came as data. A number that is a status decides as one.
+// streamFailure is an error that came as data. A number that is a status decides as one. A model that is not there is
+// asked no more.
 func streamFailure(p problem) error {
 	status, err := strconv.Atoi(p.code)
 	if err != nil || status < 400 || status > 599 {
 		status = 0
 	}
-	message := "server reported an error in its reply"
-	if code := p.description(); code != "" {
-		message += ", " + code
-	}
-	return modelError(p.class(status), message)
+	failure := (&modelretry.Refusal{Code: p.description()}).Failure(p.class(status))
+	failure.Lasting = status == http.StatusNotFound || p.code == "model_not_found"
+	return failure
 }
 
 // modelError makes a model error; Generate adds the model. Messages have the words of this package only.
