@@ -124,7 +124,7 @@ func newestText(s *run.AgentState) (text string) {
 func ModelFailed(
 	d *agent.Definition, s *run.AgentState, failed *agent.ModelError, requests int, at time.Time,
 ) (end run.Finished, ok bool) {
-	m := d.Model
+	m, timedOut := d.Model, TimeLeft(d, s, at) <= 0
 	switch waits := m.Waits(failed); {
 	case m.StaticText != "" && m.MovesOn(failed.Class) && s.OpenCall() == nil && len(s.Permissions.Asked) == 0:
 		end = run.Finished{Reason: run.ReasonNaturalEnd, Static: m.StaticText, History: d.Output.History}
@@ -132,9 +132,9 @@ func ModelFailed(
 		if d.Output.Format == agent.OutputJSON { // Check lets nothing but JSON through
 			end.Output = []byte(m.StaticText)
 		}
-	case waits && !timedOut(d, s, at.UnixMilli()):
+	case waits && !timedOut:
 		return run.Finished{}, false
-	case waits:
+	case waits, timedOut && failed.Class == agent.ModelTimeout:
 		end = endWithReason(run.Stopped(StopTimeout))
 	default:
 		end = Fail(run.CodeModelFailed, failed.Error())

@@ -92,7 +92,7 @@ var stops = []stopCondition{
 	{"duplicate calls", looping, onlyRepeats, nil},
 	{StopMaxRounds, replied,
 		func(x stopInput) bool { return x.d.Stop.Rounds > 0 && x.inferences >= int64(x.d.Stop.Rounds) }, nil},
-	{StopTimeout, replied, func(x stopInput) bool { return timedOut(x.d, x.s, x.at) }, nil},
+	{StopTimeout, replied, func(x stopInput) bool { return TimeLeft(x.d, x.s, time.UnixMilli(x.at)) <= 0 }, nil},
 	{StopTokens, replied, func(x stopInput) bool { return x.d.Stop.Tokens > 0 && x.tokens >= x.d.Stop.Tokens }, nil},
 	{StopConsecutiveErrors, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, errorRounds) }, nil},
 	{StopOnTool, replied, func(x stopInput) bool { return stopTool(x) != "" },
@@ -178,11 +178,13 @@ func stopTool(x stopInput) string {
 	return ""
 }
 
-// timedOut reports whether the run has used its time. at is in milliseconds since 1970; time that the run waited does
-// not count.
-func timedOut(d *agent.Definition, s *run.AgentState, at int64) bool {
-	ran := time.UnixMilli(at).Sub(s.StartedAt) - s.Waited
-	return d.Stop.Timeout > 0 && ran >= d.Stop.Timeout
+// TimeLeft returns what the run has left of its time, a year if it has no limit. Time that the run waited does not
+// count.
+func TimeLeft(d *agent.Definition, s *run.AgentState, at time.Time) time.Duration {
+	if d.Stop.Timeout <= 0 {
+		return 365 * 24 * time.Hour
+	}
+	return d.Stop.Timeout + s.Waited - at.Sub(s.StartedAt)
 }
 
 type limit struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -276,4 +277,32 @@ func TestALostAnswer(t *testing.T) {
 			require.Equal(t, run.WhyToolError, w.call("c1").Reason)
 		})
 	}
+}
+
+// hung is a model that never answers.
+type hung struct{}
+
+func (hung) Ask(ctx context.Context, _ agent.Request) (agent.Reply, int, error) {
+	<-ctx.Done()
+	return agent.Reply{}, 1, fmt.Errorf("ask model: %w", ctx.Err())
+}
+
+// A model that hangs holds a run no longer than the run has time, and a minute where it has none; nor does it hold the
+// function until that is killed.
+func TestHungModel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ports.Model, w.def.Stop.Timeout = hung{}, 40*time.Minute
+		w.start()
+		began := time.Now()
+		for _, at := range []time.Duration{15 * time.Minute, 30 * time.Minute} {
+			ctx, cancel := context.WithTimeout(w.ctx, 15*time.Minute)
+			require.ErrorIs(t, errOf(w.stepper().Step(ctx, w.inv(0))), runtime.ErrModelBusy)
+			require.NoError(t, ctx.Err())
+			time.Sleep(time.Until(began.Add(at)))
+			cancel()
+		}
+		require.Equal(t, runtime.NextDone, w.step(0).Next)
+		require.Equal(t, run.Stopped(policy.StopTimeout), w.state().Reason)
+		require.Equal(t, 40*time.Minute, time.Since(began))
+	})
 }

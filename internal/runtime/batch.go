@@ -24,7 +24,7 @@ const (
 	groupWithin = 500 * time.Microsecond
 	// launchMargin is the time that must be left to start a tool; with less, the next invocation starts it.
 	launchMargin = 10 * time.Second
-	// deadlineMargin is how long before the invocation's own deadline a tool's deadline is (R7).
+	// deadlineMargin is how long before the invocation's own deadline that of a tool or model is (R7).
 	deadlineMargin = 5 * time.Second
 	// defaultTimeout is the timeout of a tool whose definition sets none.
 	defaultTimeout = 5 * time.Minute

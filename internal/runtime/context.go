@@ -153,8 +153,7 @@ type requestPlan struct {
 }
 
 // fitRequest makes room for the request by adding facts to the draft, which are committed with the reply. It sets
-// q.action to the action that follows and q.left to the rest of the window. If the request fails, the caller restores
-// the draft.
+// q.action to the action that follows and q.left to the rest of the window.
 func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	def, d := a.def, a.draft
 	if def.Context.Window <= 0 && def.Context.Prune <= 0 { // the window is not counted
@@ -196,10 +195,9 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 		if !byModel {
 			continue
 		}
-		reply, requests, err := a.Model.Ask(ctx, req)
-		var failed *agent.ModelError
-		if err != nil && !errors.As(err, &failed) {
-			return fmt.Errorf("ask the model for a summary: %w", err)
+		reply, requests, err := a.ask(ctx, req)
+		if err != nil && !errors.As(err, new(*agent.ModelError)) {
+			return fmt.Errorf("write a summary: %w", err)
 		}
 		facts[i] = prompt.Summarised(def, e, reply, requests)
 	}

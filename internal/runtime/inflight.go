@@ -251,14 +251,19 @@ func (r *round) callWithRetries(ctx context.Context, t tool.Tool, c run.Call, en
 	return a
 }
 
-// timeout returns the tool's timeout, shortened so that its deadline is before the invocation's own.
+// timeout returns the tool's timeout within the invocation.
 func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 	limit := defaultTimeout
 	if t, ok := r.def.Tool(c.Tool); ok && t.Timeout > 0 {
 		limit = t.Timeout
 	}
+	return r.withinInvocation(ctx, limit)
+}
+
+// withinInvocation shortens a timeout so that its deadline is before the invocation's own.
+func (p Ports) withinInvocation(ctx context.Context, limit time.Duration) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
-		limit = min(limit, at.Sub(r.Clock.Now())-deadlineMargin)
+		limit = min(limit, at.Sub(p.Clock.Now())-deadlineMargin)
 	}
 	return max(limit, time.Millisecond)
 }

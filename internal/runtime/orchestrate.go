@@ -29,7 +29,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	if next.Lifecycle != run.LifecycleRoute {
 		var err error
 		if system, err = a.buildContext(ctx, next); err != nil {
-			return a.endBadContext(ctx, err, 0)
+			return a.endBadContext(ctx, err)
 		}
 		if _, _, kept := prompt.KeptSystem(def, s); !kept && def.SystemPrompt != agent.SystemEveryInference {
 			once, digest = system, prompt.SystemDigest(system)
@@ -61,16 +61,15 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 		return nil, err
 	}
 	if req, err = prompt.WithStepPrompt(def, s, next, d.Entry.Time, req); err != nil {
-		return a.endBadContext(ctx, &badDefinition{err}, 0)
+		return a.endBadContext(ctx, &badDefinition{err})
 	}
-	reply, requests, err := a.Model.Ask(ctx, req)
+	reply, requests, err := a.ask(ctx, req)
 	if failed, ok := errors.AsType[*agent.ModelError](err); ok {
 		return a.replyTurn(ctx, failed, plan.PlanFailed(def, s, next, failed, requests, results)...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask the model: %w", err)
+		return nil, err
 	}
-	reply.At = a.Clock.Now()
 	facts := plan.PlanFacts(def, s, next, reply, requests, a.accepts, results)
 	if p, ok := facts[0].(run.Planned); ok {
 		facts[0] = prompt.KeepPlanSystem(def, p, once, digest)

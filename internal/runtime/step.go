@@ -1,11 +1,13 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
@@ -241,9 +243,9 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	}
 	system, err := a.buildContext(ctx, next)
 	if err != nil {
-		return a.endBadContext(ctx, err, 0)
+		return a.endBadContext(ctx, err)
 	}
-	whole := d.Clone() // evictions are committed with the reply, or not at all
+	whole := d.Clone()
 	q := &requestPlan{action: next, system: system, add: add}
 	if err := a.fitRequest(ctx, q); err != nil {
 		return nil, err
@@ -257,7 +259,6 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	default:
 		return a.endTurn(ctx, q.action.End)
 	}
-	summaries := int(d.State.ModelCalls - whole.State.ModelCalls)
 	req, digest, err := a.buildRequest(ctx, q)
 	if err == nil {
 		req, err = a.withPrompt(ctx, q.action, req)
@@ -265,22 +266,14 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	if err == nil {
 		err = a.storeSystem(ctx, def, &d.State, digest, q.system)
 	}
+	var reply agent.Reply
+	var requests int
+	if err == nil {
+		reply, requests, err = a.ask(ctx, req)
+	}
 	if err != nil {
-		*d = *whole
-		return a.endBadContext(ctx, err, summaries)
+		return a.requestFailed(ctx, err, requests, whole)
 	}
-	reply, requests, err := a.Model.Ask(ctx, req)
-	var failed *agent.ModelError
-	switch {
-	case errors.As(err, &failed):
-		*d = *whole
-		return a.modelFailed(ctx, failed, summaries+requests)
-	case errors.Is(err, context.DeadlineExceeded): // the function's time is over before the model answered
-		return nil, fmt.Errorf("%w: %w", ErrModelBusy, err)
-	case err != nil:
-		return nil, fmt.Errorf("ask the model: %w", err)
-	}
-	reply.At = a.Clock.Now()
 	planned := policy.PlanReply(def, &d.State, reply, requests, digest)
 	replied := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	replied.Room = q.left.Room(def)
@@ -290,6 +283,50 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 		}
 	}
 	return a.replyTurn(ctx, nil, replied)
+}
+
+// requestFailed plans the end of a run whose request failed, or returns why it goes on. A failed request evicts nothing,
+// so the draft becomes whole again, unless a model was paid for notes. They are committed even if the model is busy, so
+// that they are counted and not paid again.
+func (a *attempt) requestFailed(ctx context.Context, err error, requests int, whole *run.Draft) (t *turn, _ error) {
+	paid := a.draft.State.Usage != whole.State.Usage
+	if !paid {
+		requests += int(a.draft.State.ModelCalls - whole.State.ModelCalls)
+		*a.draft = *whole
+	}
+	if failed, ok := errors.AsType[*agent.ModelError](err); ok {
+		t, err = a.modelFailed(ctx, failed, requests)
+	} else {
+		t, err = a.endBadContext(ctx, err)
+	}
+	if paid && errors.Is(err, ErrModelBusy) {
+		err = cmp.Or(a.commit(ctx, a.draft, a.def), err)
+	}
+	return t, err
+}
+
+// lastReply is how long a run that has no time left waits for the reply after which it is stopped.
+const lastReply = time.Minute
+
+// ask asks a model for no longer than the run (stop.timeout) and the invocation have time. It returns a model error if
+// the run's time is over, and ErrModelBusy if only the invocation's is.
+func (a *attempt) ask(ctx context.Context, req agent.Request) (agent.Reply, int, error) {
+	s := &a.draft.State
+	limit := max(policy.TimeLeft(a.def, s, a.Clock.Now()), lastReply)
+	asking, cancel := a.Clock.WithTimeout(ctx, a.withinInvocation(ctx, limit))
+	defer cancel()
+	reply, requests, err := a.Model.Ask(asking, req)
+	reply.At = a.Clock.Now()
+	switch {
+	case err == nil, errors.As(err, new(*agent.ModelError)):
+	case !errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("ask the model: %w", err)
+	case policy.TimeLeft(a.def, s, reply.At) <= 0:
+		err = &agent.ModelError{Class: agent.ModelTimeout, Model: req.Model.ID, Message: "the run's time is over"}
+	default:
+		err = fmt.Errorf("%w: %w", ErrModelBusy, err)
+	}
+	return reply, requests, err
 }
 
 // checkOutput adds to a reply what is wrong with it as an output, by its schema and by the agent's own check.
@@ -313,16 +350,13 @@ func (a *attempt) checkOutput(
 	return judged, nil
 }
 
-// endBadContext ends the run if err is a *badDefinition, and counts the requests for summaries. It returns any other
-// error.
-func (a *attempt) endBadContext(ctx context.Context, err error, requests int) (*turn, error) {
+// endBadContext ends the run if err is a *badDefinition. It returns any other error.
+func (a *attempt) endBadContext(ctx context.Context, err error) (*turn, error) {
 	var bad *badDefinition
 	if !errors.As(err, &bad) {
 		return nil, err
 	}
-	fin := policy.Fail(run.CodeDefinition, bad.Error())
-	fin.Requests = requests
-	return a.endTurn(ctx, fin)
+	return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
 }
 
 // modelFailed ends the run after a model error that remains after all retries. It returns ErrModelBusy if the run waits
