@@ -75,15 +75,11 @@ const attrUntil = "until"
 // recorded run. ErrConflict says that the blob is being deleted at this moment. *DeletedError says that the run is
 // deleted: a tool may outlive its run, and nobody would delete its blobs.
 func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) error {
-	d, deleted, err := j.Deletion(ctx, tenant, run)
-	if deleted {
-		err = &DeletedError{d}
-	}
-	if err != nil {
+	if err := j.notDeleted(ctx, tenant, run); err != nil {
 		return fmt.Errorf("note blob %s: %w", digest, err)
 	}
 	byBlob, byRun := noteKeys(tenant, run, digest)
-	err = j.table.Write(ctx, Op{Kind: Check, Item: Item{Key: lockKey(tenant, digest)}, If: []Cond{{Op: ItemAbsent}}},
+	err := j.table.Write(ctx, Op{Kind: Check, Item: Item{Key: lockKey(tenant, digest)}, If: []Cond{{Op: ItemAbsent}}},
 		Op{Kind: Put, Item: Item{Key: byBlob}}, Op{Kind: Put, Item: Item{Key: byRun}})
 	if FailedOp(err, 0) {
 		err = fmt.Errorf("it is being deleted with another run: %w", ErrConflict)
@@ -256,6 +252,15 @@ func (j *Journal) Deletion(ctx context.Context, tenant, run string) (d Deletion,
 		return d, false, fmt.Errorf("read the deletion of run %s: %w", run, err)
 	}
 	return d, found, nil
+}
+
+// notDeleted returns a *DeletedError for a run that is deleted.
+func (j *Journal) notDeleted(ctx context.Context, tenant, run string) error {
+	d, deleted, err := j.Deletion(ctx, tenant, run)
+	if deleted {
+		err = &DeletedError{d}
+	}
+	return err
 }
 
 // Deletions pages through a tenant's deleted runs, the newest deletion first, or through deletions in progress if open

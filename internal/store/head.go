@@ -131,11 +131,11 @@ func (r *headReader) number(name string) int64 {
 	return n
 }
 
-// Head reads a run's view consistently. An unknown run is ErrNoRun.
+// Head reads a run's view consistently. An unknown run is ErrNoRun, a deleted one a *DeletedError.
 func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	it, found, err := j.table.Get(ctx, RunKey(tenant, run))
 	if err == nil && !found {
-		err = ErrNoRun
+		err = cmp.Or(j.notDeleted(ctx, tenant, run), ErrNoRun)
 	}
 	if err != nil {
 		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)

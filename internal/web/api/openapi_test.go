@@ -175,6 +175,7 @@ func (d *document) undo(t *testing.T) {
 		{"DELETE /v1/runs/{id}", "/v1/runs/" + run.ID, `"already":false`, http.StatusOK},
 		{"DELETE /v1/runs/{id}", "/v1/runs/" + run.ID, `"already":true`, http.StatusOK},
 		{"GET /v1/runs/{id}", "/v1/runs/" + run.ID, "was deleted by user:", http.StatusNotFound},
+		{"GET /v1/runs/{id}/events", "/v1/runs/" + run.ID + "/events", "was deleted by user:", http.StatusNotFound},
 		{"GET /v1/deletions", "/v1/deletions", `"run":"` + run.ID, http.StatusOK},
 		{"GET /v1/runs", "/v1/runs", `"items":[]`, http.StatusOK},
 	} {
