@@ -77,7 +77,7 @@ func (e *ChannelError) Error() string {
 		return fmt.Sprintf("approve approval %s: on a page behind a link this takes %s", e.ID, takes)
 	}
 	return fmt.Sprintf("approve approval %s by %s: the policy lets people approve this by %s; "+
-		"it can be denied by every channel", e.ID, cmp.Or(string(e.Via), "an unknown channel"), e.Allowed.Words())
+		"it can be denied by every channel", e.ID, cmp.Or(agent.ViaText(e.Via), "an unknown channel"), e.Allowed.Words())
 }
 
 // DecidedError says that another, different decision was recorded first (A12).

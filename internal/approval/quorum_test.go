@@ -443,7 +443,7 @@ func TestA25TheClaimCountsChannels(t *testing.T) {
 		via                   run.Via
 		refusal, was, changed string
 	}{
-		{agent.Rule{Via: []run.Via{agent.ViaPage}}, agent.ViaCLI, "by cli: the policy lets people approve this by page;", `"via":["page"]`, `"via":["cli"]`},
+		{agent.Rule{Via: []run.Via{agent.ViaPage}}, agent.ViaCLI, "by command line: the policy lets people approve this by page;", `"via":["page"]`, `"via":["cli"]`},
 		{agent.Rule{Confirm: agent.ConfirmCode}, agent.ViaPage, "this takes a code", `"confirm":"code"`, `"confirm":""`},
 		{agent.Rule{Confirm: agent.ConfirmOIDC}, agent.ViaPage, "this takes a sign-in", `"confirm":"oidc"`, `"confirm":""`},
 	} {

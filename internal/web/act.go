@@ -202,7 +202,7 @@ func (s *server) sendCode(ctx context.Context, v visit) (shown formResult, err e
 	if err != nil {
 		return shown, err
 	}
-	return formResult{Head: "A code was sent to you by " + channel,
+	return formResult{Head: "A code was sent to you by " + agent.ViaText(channel),
 		Text: "Type it below. It works once, for ten minutes, and for the request as it is now."}, nil
 }
 

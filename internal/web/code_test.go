@@ -76,7 +76,7 @@ func TestA26ACodeConfirms(t *testing.T) {
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
 	page := w.do("GET", at, nil).body
-	require.Contains(t, page, "sent to you by slack")
+	require.Contains(t, page, "sent to you by Slack")
 	require.Contains(t, page, `name="action" value="code"`)
 
 	without := w.pressButton(at, "approve", "note", "fine")
@@ -87,7 +87,7 @@ func TestA26ACodeConfirms(t *testing.T) {
 
 	sent := w.pressButton(at, "code", "note", "fine")
 	require.Equal(t, http.StatusOK, sent.status)
-	require.Contains(t, sent.body, "A code was sent to you by slack")
+	require.Contains(t, sent.body, "A code was sent to you by Slack")
 	require.Contains(t, sent.body, "fine", "what was typed is kept")
 	require.Empty(t, mail.sent, "the link came by mail")
 	code := slack.newestCode(t)
@@ -186,13 +186,13 @@ func TestA25ThePageIsNoChannelOfTheRule(t *testing.T) {
 		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaSlack, agent.ViaAPI}}}
 	})
 	page := w.do("GET", at, nil).body
-	require.Contains(t, page, "It is approved by slack, api, and not here. You may deny it here.")
+	require.Contains(t, page, "It is approved by Slack, API, and not here. You may deny it here.")
 	require.NotContains(t, page, `value="approve"`)
 	require.NotContains(t, page, `value="edit"`)
 	for _, action := range []string{"approve", "edit"} {
 		refused := w.pressButton(at, action, "args", `{"amount": 5}`)
 		require.Equal(t, http.StatusForbidden, refused.status)
-		require.Contains(t, refused.body, "The policy lets people approve this by slack, api.")
+		require.Contains(t, refused.body, "The policy lets people approve this by Slack, API.")
 	}
 	require.Empty(t, w.reload(a).Decisions)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "deny").status)

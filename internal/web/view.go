@@ -48,7 +48,6 @@ type requestPage struct {
 	May                          allowedActions
 	CodeBy                       string            // the channel by which the visitor is sent a code; "" = none is
 	SignIn                       string            // where the visitor signs in before an approval; "" = no need
-	Each                         []eachTool        // a form for each; nil = one for all
 	Typed                        map[string]string // the form that was sent; nil = none was
 	Arguments                    string            // as JSON, as typed
 	Fields                       []field           // of the arguments; nil = they are edited as JSON alone
@@ -67,7 +66,11 @@ type eachTool struct {
 }
 
 // allowedActions are the actions that the page offers.
-type allowedActions struct{ Approve, Deny, Edit, Result, Remark, Uncover bool }
+type allowedActions struct {
+	Approve, Deny, Edit, Result, Remark, Uncover bool
+
+	Each []eachTool // a form for each tool; nil = one for all
+}
 
 // Decide reports whether the page has the form to approve and deny.
 func (m allowedActions) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
@@ -93,8 +96,10 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 		m.Result, m.Deny = approve, deny
 	default:
 		if v.a.Kind == approval.KindTools { // all that are open at once
-			_, others := s.findOpenTools(v)
-			deny = deny && others == 0
+			own, others := s.findOpenTools(v)
+			if deny = deny && others == 0; len(own)+others > 1 {
+				m.Each = own
+			}
 		}
 		m.Approve, m.Deny, m.Edit = approve && deny, deny, approve && v.a.Kind == approval.KindCall
 	}
@@ -156,11 +161,8 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page.StatusLabel = show.StatusText(page.Kind, page.Status)
 	page.Lede = show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
-	if tools, others := s.findOpenTools(v); page.Open && !v.isSomebodyElse() && len(tools)+others > 1 {
-		page.Each = tools
-	}
-	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result || page.Each != nil) {
-		page.CodeBy = s.codeChannel(v)
+	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result || page.May.Each != nil) {
+		page.CodeBy = agent.ViaText(s.codeChannel(v))
 		if s.SignIn != nil && v.confirmation() == agent.ConfirmOIDC && v.session == nil {
 			page.SignIn = signInAddress(v.path, false)
 		}
@@ -209,7 +211,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		}
 	case m.Deny && !m.Approve && !m.Result && v.a.FourEyes:
 		page.AnswerText = "It is done for you, so that somebody else has to approve it. You may deny it."
-	case page.Each != nil && !m.Deny:
+	case m.Each != nil && !m.Deny:
 		page.AnswerText = "The other tools are for other people to decide."
 	case !m.Approve && !m.Deny && !m.Result:
 		page.AnswerHead, page.AnswerText = "For you to know", "You are not among those who decide this."

@@ -256,7 +256,7 @@ func TestC1Errors(t *testing.T) {
 		"has expired":                     fmt.Errorf("x: %w", approval.ErrExpired),
 		"The run has ended":               approval.ErrFinished,
 		"policy that applies has changed": errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")),
-		"approve this by page, api.": &approval.ChannelError{Allowed: agent.Channels{
+		"approve this by page, API.": &approval.ChannelError{Allowed: agent.Channels{
 			Via: []approval.Via{"page", "api"},
 		}},
 		"cannot be answered like that":          approval.ErrKind,

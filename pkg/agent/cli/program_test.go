@@ -221,7 +221,7 @@ func TestTimesAreLocalAtATerminal(t *testing.T) {
 func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 	d := newHarness(t, renamingAgent+"permission: {rules: [{tool: move_file, verdict: ask, via: [page, slack]}]}\n", renamingModel)
 	who := d.typed("a\nd\nno\nd\nno\n", 0, "run", d.dir, "--message", "tidy")
-	require.Contains(t, who.stderr.String(), "the policy lets people approve this by page, slack; here it can be denied\ndeny, ask or later? [d/ask/l] ")
+	require.Contains(t, who.stderr.String(), "the policy lets people approve this by page, Slack; here it can be denied\ndeny, ask or later? [d/ask/l] ")
 	require.NotContains(t, who.stderr.String(), "approve, deny")
 	require.FileExists(t, filepath.Join(d.dir, "a.txt"))
 }
