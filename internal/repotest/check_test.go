@@ -642,7 +642,7 @@ func (p *Project) fills(rule Resource, queue *Node) bool {
 // openRoutes are those that anybody may call, with what says in place of an authorizer who asks.
 var openRoutes = map[string]string{
 	"POST /v1/callbacks/{token}": "the token in the path says which call may be answered",
-	"GET /":                      "a page that says how a request is opened, the same for everybody",
+	"ANY /":                      "a page that says how a request is opened, the same for everybody",
 	"ANY /a/{link}":              "the link in the path says who opens which request",
 	"POST /slack/interactions":   "Slack signs the body",
 	"ANY /{proxy+}":              "the console asks for a session; the API has a route of its own",

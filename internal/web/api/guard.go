@@ -101,7 +101,8 @@ func (g Guard) isAuthenticated(r *http.Request) bool {
 		return strings.EqualFold(scheme, "Bearer") && g.IsToken(token)
 	}
 	for _, c := range r.CookiesNamed(g.cookieName()) {
-		looks := r.Method == http.MethodGet || r.Method == http.MethodPost && g.HasFormProof != nil && g.HasFormProof(r)
+		looks := r.Method == http.MethodGet || r.Method == http.MethodHead ||
+			r.Method == http.MethodPost && g.HasFormProof != nil && g.HasFormProof(r)
 		if looks && g.Token != "" && equalSecrets(c.Value, g.cookieValue()) {
 			return true
 		}

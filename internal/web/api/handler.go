@@ -95,6 +95,11 @@ func Handler(b Backend) http.Handler {
 			refuse(w, r)
 			return
 		}
+		if r.Method == http.MethodHead { // GET without a stream; whoever serves leaves the body out
+			r = r.Clone(r.Context())
+			r.Method = http.MethodGet
+			r.Header.Del("Accept")
+		}
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -210,6 +210,11 @@ func TestEveryRouteRefuses(t *testing.T) {
 		method, path, _ := strings.Cut(line, " ")
 		header, _ := refused(op, "PATCH "+path, http.StatusMethodNotAllowed, api.BadMethod)
 		require.Contains(t, strings.Split(header.Get("Allow"), ", "), method, op)
+		if method == http.MethodGet { // HEAD is it without a body, and no stream
+			head := b.do("HEAD "+path, "", "Accept", "text/event-stream")
+			require.Equal(t, b.do(line, "").status, head.status, op)
+			require.Empty(t, head.body)
+		}
 		if hasCaller(op) {
 			refused(op, line, http.StatusForbidden, api.NotAllowed, api.AsHeader, "nobody")
 		}
@@ -277,6 +282,7 @@ func TestGuard(t *testing.T) {
 		"bearer":                         {request: "GET /x", headers: bearer(), want: 200},
 		"bearer in small letters":        {request: "GET /x", headers: []string{"Authorization", "bearer " + devToken}, want: 200},
 		"cookie":                         {request: "GET /x", headers: cookie(), want: 200},
+		"cookie, of a health check":      {request: "HEAD /x", headers: cookie(), want: 200},
 		"the second of two cookies":      {request: "GET /x", headers: []string{"Cookie", "countersign-8420=old; countersign-8420=" + lookCookie(t)}, want: 200},
 		"nothing":                        {request: "GET /x", want: 401},
 		"an empty bearer":                {request: "GET /x", headers: []string{"Authorization", "Bearer "}, want: 401},
