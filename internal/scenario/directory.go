@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -96,8 +95,8 @@ func (s *simulation) hasDueWork() bool {
 	if !s.scenario.notifies || s.clock.Timers() == 0 {
 		return false
 	}
-	p, err := s.table.Query(context.Background(), store.Range{PK: "DUE", Index: true, Limit: 1})
-	return err == nil && len(p.Items) > 0
+	_, due, _ := (&notify.Notifier{Table: s.table}).NextDue(context.Background())
+	return due
 }
 
 // notification is one message as want.json has it.

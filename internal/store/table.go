@@ -198,6 +198,14 @@ func Shard(list, run string) string {
 	return shardName(list, int(crc32.ChecksumIEEE([]byte(run))%shards))
 }
 
+// Shards returns all shards of a list.
+func Shards(list string) (names []string) {
+	for i := range shards {
+		names = append(names, shardName(list, i))
+	}
+	return names
+}
+
 // ReadShards is ReadPage for a list in shards, one after the other. Everything is read once, in the range's order
 // within a shard only. PK is the list. A page may be empty and still have a cursor, which begins with the shard's
 // number.

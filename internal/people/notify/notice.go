@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// notice records who was told of one request. Its key is the request's PK and SK "N". It is in the index partition DUE
+// notice records who was told of one request. Its key is the request's PK and SK "N". It is in the index list DUE
 // as long as it has timed work. It holds people's ids and the channels' message ids, and no content of the request
 // (A2).
 type notice struct {
@@ -51,9 +51,9 @@ type contact struct {
 const (
 	// maxRefs bounds the updatable messages of a contact: the first one and the newest.
 	maxRefs = 4
-	// duePartition is the index partition of all tenants.
-	duePartition = "DUE"
-	revAttr      = "rev"
+	// dueIndex is the list of all tenants' notices, in shards.
+	dueIndex = "DUE"
+	revAttr  = "rev"
 )
 
 func noticeKey(tenant, id string) store.Key {
@@ -105,7 +105,7 @@ func (n *notice) save(ctx context.Context, t store.Table) error {
 	it := store.Item{Key: noticeKey(n.Tenant, n.ID), Body: body,
 		Attrs: map[string]store.Value{revAttr: store.Num(n.rev + 1)}}
 	if !n.Due.IsZero() {
-		it.Index, it.IndexSort = duePartition, dueSortKey(n.Due, n.Tenant, n.Run, n.ID)
+		it.Index, it.IndexSort = store.Shard(dueIndex, n.Run), dueSortKey(n.Due, n.Tenant, n.Run, n.ID)
 	}
 	op := store.Op{Kind: store.Put, Item: it, If: []store.Cond{{Attr: revAttr, Op: store.Equal, Value: store.Num(n.rev)}}}
 	if n.rev == 0 {

@@ -163,36 +163,41 @@ type dueRun struct {
 // listDue lists at most limit requests that are due, or due soon in a run that has one due.
 func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all []error) {
 	now := n.Clock.Now()
-	soon := fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli())
-	r := store.Range{PK: duePartition, Index: true, To: soon, Limit: limit}
-	for seen := 0; seen < limit; {
-		p, err := n.Table.Query(ctx, r)
+	keys, all := n.readDue(ctx, fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()), limit)
+	for _, key := range keys {
+		at, tenant, run, id, err := parseDueSortKey(key)
 		if err != nil {
-			all = append(all, fmt.Errorf("list what is due: %w", err))
+			all = append(all, err)
+			continue
 		}
-		if err != nil && !errors.Is(err, store.ErrDamaged) { // skip an item that cannot be read
-			return due, all
-		}
-		for _, it := range p.Items {
-			seen++
-			at, tenant, run, id, err := parseDueSortKey(it.IndexSort)
-			if err != nil {
-				all = append(all, err)
-				continue
-			}
-			i := slices.IndexFunc(due, func(d *dueRun) bool { return d.tenant == tenant && d.run == run })
-			switch {
-			case i >= 0:
-				due[i].ids = append(due[i].ids, id)
-			case !at.After(now):
-				due = append(due, &dueRun{tenant, run, []string{id}})
-			}
-		}
-		if r.Cursor = p.Cursor; r.Cursor == "" {
-			break
+		i := slices.IndexFunc(due, func(d *dueRun) bool { return d.tenant == tenant && d.run == run })
+		switch {
+		case i >= 0:
+			due[i].ids = append(due[i].ids, id)
+		case !at.After(now):
+			due = append(due, &dueRun{tenant, run, []string{id}})
 		}
 	}
 	return due, all
+}
+
+// readDue returns the sort keys of at most limit notices, what is due first coming first. It skips what it cannot read.
+func (n *Notifier) readDue(ctx context.Context, to string, limit int) (keys []string, all []error) {
+	sortKey := func(it store.Item) (string, error) { return it.IndexSort, nil }
+	for _, shard := range store.Shards(dueIndex) {
+		r := store.Range{PK: shard, Index: true, To: to, Limit: limit}
+		for end := len(keys) + limit; len(keys) < end; {
+			page, next, err := store.ReadPage(ctx, n.Table, r, sortKey)
+			if err != nil {
+				all = append(all, fmt.Errorf("list what is due: %w", err))
+			}
+			if keys, r.Cursor = append(keys, page...), next; next == "" {
+				break
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys[:min(limit, len(keys))], all
 }
 
 // postpone makes a notice that failed due later, with a growing delay.
@@ -211,11 +216,11 @@ func (n *Notifier) postpone(ctx context.Context, tenant, id string) error {
 
 // NextDue returns when something is due next; false if nothing is. It may be as stale as the index.
 func (n *Notifier) NextDue(ctx context.Context) (time.Time, bool, error) {
-	p, err := n.Table.Query(ctx, store.Range{PK: duePartition, Index: true, Limit: 1})
-	if err != nil || len(p.Items) == 0 {
-		return time.Time{}, false, err
+	keys, all := n.readDue(ctx, "", 1)
+	if len(all) > 0 || len(keys) == 0 {
+		return time.Time{}, false, errors.Join(all...)
 	}
-	at, _, _, _, err := parseDueSortKey(p.Items[0].IndexSort)
+	at, _, _, _, err := parseDueSortKey(keys[0])
 	return at, err == nil, err
 }
 

@@ -325,7 +325,7 @@ func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 			w := told(t, remindEvery(time.Hour))
 			w.takeSent()
 			for key, it := range map[string]store.Item{"A": {}, "N": {
-				Attrs: map[string]store.Value{revAttr: store.Num(1)}, Index: duePartition, IndexSort: dueSortKey(day, acme, "r0", "a0"),
+				Attrs: map[string]store.Value{revAttr: store.Num(1)}, Index: store.Shard(dueIndex, "r0"), IndexSort: dueSortKey(day, acme, "r0", "a0"),
 			}} {
 				it.PK, it.SK, it.Body = "T#acme#APPROVAL#a0", key, []byte("broken")
 				require.NoError(t, w.table.Table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
@@ -344,6 +344,32 @@ func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 			}
 			require.EqualValues(t, 3, did[CountReminded])
 		})
+	}
+}
+
+// Notices of different runs stand in different shards of the index, and what is due first comes first.
+func TestDueInShards(t *testing.T) {
+	w, indexes := newFixture(t), map[string]bool{}
+	w.n.Channels = []Channel{w.email}
+	for i := range 4 {
+		id := fmt.Sprint("a", i)
+		a := newRequest(remindEvery(time.Duration(4-i) * time.Hour))
+		a.ID, a.Run = id, fmt.Sprint("r", i)
+		w.store(a)
+		_, err := w.n.processRequests(t.Context(), acme, passOptions{createsNotice: true}, id)
+		require.NoError(t, err)
+		it, _, err := w.table.Get(t.Context(), noticeKey(acme, id))
+		require.NoError(t, err)
+		indexes[it.Index] = true
+	}
+	require.Greater(t, len(indexes), 1)
+	require.Equal(t, time.Hour, w.nextDue())
+	w.clock.AdvanceTo(day.Add(4 * time.Hour))
+	for i := range 4 {
+		w.sent = nil
+		_, err := w.n.ProcessDue(t.Context(), 1)
+		require.NoError(t, err)
+		require.Contains(t, w.sent[0].shown, fmt.Sprint("a", 3-i))
 	}
 }
 
