@@ -105,6 +105,7 @@ func TestRulesBite(t *testing.T) {
 		{"principals", TemplateFile, "- Sid: OnlyOverTls\n            Effect: Deny",
 			"- Sid: OnlyOverTls\n            Effect: Allow", "BlobsBucketPolicy: *"},
 		{"principals", TemplateFile, `iam::${AWS::AccountId}:root`, `iam::123456789012:root`, "DataKey: {AWS: arn:"},
+		{"principals", TemplateFile, "Principal: {Service: cloudwatch.", "Principal: {Service: events.", "DataKey: {Service: events.amazonaws.com}"},
 		{"principals", TemplateFile, "            Condition:\n              ArnEquals:\n                aws:SourceArn: !GetAtt ExecutionEndedRule.Arn\n", "",
 			"SweepDeadLettersPolicy: {Service: events.amazonaws.com}"},
 		{"principals", TemplateFile, "      SourceArn: !GetAtt ExecutionEndedRule.Arn\n", "",
@@ -533,9 +534,11 @@ func principals(p *Project) []string {
 		for _, doc := range []string{"PolicyDocument", "KeyPolicy"} {
 			for _, s := range r.Properties.Get(doc, "Statement").Each() {
 				who := s.Get("Principal")
-				conditional := who.Get("Service") != nil && s.Get("Condition") != nil
+				// EventBridge tells KMS no source: under a condition on it no event would reach a dead-letter queue
+				noSource := doc == "KeyPolicy" && strings.Contains(who.Short(), "events.amazonaws.com")
+				conditional := who.Get("Service") != nil && (s.Get("Condition") == nil) == noSource
 				if s.Get("Effect").String() == "Allow" && who.Short() != account && !conditional {
-					found = append(found, r.ID+": "+who.Short()+": want this account, or a service under a Condition")
+					found = append(found, r.ID+": "+who.Short()+": want this account, or a service under a Condition that it fulfils")
 				}
 			}
 		}
