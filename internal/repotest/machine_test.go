@@ -38,6 +38,19 @@ func TestSamplesHaveTheMachinesKeys(t *testing.T) {
 	}
 }
 
+// A state tries again what Lambda ended, whatever Lambda calls that.
+func TestEndedFunctionsAreTriedAgain(t *testing.T) {
+	for name, s := range project(t, nil).Machine.States {
+		var retried []string
+		for _, r := range s.Retry {
+			retried = append(retried, r.ErrorEquals...)
+		}
+		if s.Parameters["FunctionName"] != nil {
+			require.Subset(t, retried, []string{"Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory"}, name)
+		}
+	}
+}
+
 // An event of the rules' pattern becomes, by their input transformers, the state of the samples: what the rule starts is what is tried.
 func TestRulesMakeTheSamples(t *testing.T) {
 	for rule, c := range map[string]struct{ file, event string }{

@@ -37,6 +37,7 @@ type Machine struct {
 		Parameters         map[string]any
 		TimeoutSeconds     int
 		TimeoutSecondsPath string
+		Retry              []struct{ ErrorEquals []string }
 	}
 }
 
