@@ -223,6 +223,7 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // FuzzTextOfCall: a call as text is read back as the call that it is.
 func FuzzTextOfCall(f *testing.F) {
+	f.Add("look", "2E2222")
 	f.Add("local.read", `{"text":"</tool>"}`)
 	f.Add("look", `{"a":["<tool>","<\/tool>","</thinking>"]}`)
 	f.Fuzz(func(t *testing.T, name, arguments string) {
@@ -241,7 +242,7 @@ func FuzzTextOfCall(f *testing.F) {
 			if string(input) == "null" {
 				input = json.RawMessage(`{}`)
 			}
-			require.JSONEq(t, string(input), string(call.Input))
+			require.Equal(t, jsonx.CanonicalText(input), jsonx.CanonicalText(call.Input))
 		}
 	})
 }

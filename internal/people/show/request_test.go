@@ -443,10 +443,12 @@ func restores(t require.TestingT, args, schema json.RawMessage) {
 	require.NoError(t, err)
 	back, err := show.Restore(shown, args, schema)
 	require.NoError(t, err)
-	require.Equal(t, string(args), string(back))
+	escaped := strings.NewReplacer("\x7f", `\u007f`) // the same text, in either form
+	require.Equal(t, escaped.Replace(string(args)), escaped.Replace(string(back)))
 }
 
 func FuzzRestore(f *testing.F) {
+	f.Add("{\"a\":[\"[masked 1: kept a\x7f it is]\"]}", `{}`)
 	f.Add(`{"password":"x","a":["[masked 1: kept as it is]"]}`, `{"a":["[masked 1: kept as it is]"]}`)
 	f.Fuzz(func(t *testing.T, stored, edited string) {
 		args, err := jsonx.CompactJSON([]byte(stored), jsonx.JSONLimits{})
