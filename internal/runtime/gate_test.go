@@ -181,3 +181,31 @@ func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
 		require.Equal(t, 1, w.written("permission_requested"))
 	})
 }
+
+// Of two raises of a budget that two runs share, approved for the same exhaustion and claimed at once, one counts.
+func TestRaisesOfASharedBudget(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.def.Limits.Period, w.def.Limits.OnBudget = &agent.PeriodBudget{Every: agent.EveryMonth, Tokens: 10}, agent.OnBudgetAsk
+		w.model.replies = []agent.Reply{{Text: "Done.", Usage: run.Usage{Input: 12}}}
+		runs := []string{}
+		for _, key := range []string{"k1", "k2", "k3"} {
+			r := w.request("Work.")
+			r.Key = key
+			w.follow(w.starter().Start(w.ctx, r))
+			if runs = append(runs, w.run); w.drive(0).Next == runtime.NextWait {
+				w.decide("budget-1")
+			}
+		}
+		follow := func(i int) int64 {
+			w.run, w.owner = runs[i], runtime.ExecutionName(runs[i], 0)
+			return w.head().WaitSeq
+		}
+		w.table.Once(meanwhile(entry("call_claimed"), func() { w.batchRun(follow(2)); follow(1) }))
+		w.batchRun(follow(1))
+		require.Equal(t, run.WhyVoided, w.call("budget-1").Reason)
+		follow(2)
+		require.Equal(t, run.StatusSucceeded, w.call("budget-1").Status)
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, runtime.NextWait, func() runtime.Route { follow(1); return w.drive(0) }().Next, "24 of 20 are used")
+	})
+}

@@ -95,7 +95,11 @@ func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, 
 	if beside, err = addOpenRequests(d, beside); err != nil {
 		return err
 	}
-	guards = append(append(guards, beside...), p.spendOps(d, def)...)
+	spent, err := p.spendOps(ctx, d, def)
+	if err != nil {
+		return err
+	}
+	guards = append(append(guards, beside...), spent...)
 	if err := d.Snap(); err != nil {
 		return err
 	}

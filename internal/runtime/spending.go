@@ -15,14 +15,14 @@ import (
 )
 
 // The use of shared budgets is counted under T#tenant#SPENT#agent, without an agent for all runs of the tenant. Each
-// period has a few items (store.Shard), so that concurrent commits seldom conflict. Each entry adds its use in its own
-// transaction.
+// period has a few items (store.Shard), so that concurrent commits seldom conflict, and one item for what people have
+// raised. Each entry adds its use in its own transaction.
 const (
-	attrTokens       = "tokens"
-	attrUSD          = "usd"
-	attrRaisedTokens = "raisedTokens"
-	attrRaisedUSD    = "raisedUsd"
+	attrTokens = "tokens"
+	attrUSD    = "usd"
 )
+
+func raisedSK(period string) string { return period + "#raised" }
 
 func spentPK(tenant, agentName string) string { return "T#" + tenant + "#SPENT#" + agentName }
 
@@ -40,10 +40,12 @@ func (b *sharedBudget) read(ctx context.Context, table store.Table, at time.Time
 		return fmt.Errorf("read what %s used: %w", b.Runs, err)
 	}
 	for _, it := range page.Items {
-		b.Used.Tokens += it.Attrs[attrTokens].Int()
-		b.Used.USD += run.USD(it.Attrs[attrUSD].Int())
-		b.Raised.Tokens += it.Attrs[attrRaisedTokens].Int()
-		b.Raised.USD += run.USD(it.Attrs[attrRaisedUSD].Int())
+		sum := &b.Used
+		if it.SK == raisedSK(period) {
+			sum = &b.Raised
+		}
+		sum.Tokens += it.Attrs[attrTokens].Int()
+		sum.USD += run.USD(it.Attrs[attrUSD].Int())
 	}
 	return nil
 }
@@ -63,15 +65,14 @@ func (p Ports) sharedBudgets(s *run.AgentState, def *agent.Definition) (all []sh
 }
 
 // spendOps returns the writes that add the draft's use, and the raises granted in it, to the run's shared budgets.
-func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
+func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition) (ops []store.Op, err error) {
 	budgets := p.sharedBudgets(&d.State, def)
 	if len(budgets) == 0 {
-		return nil
+		return nil, nil
 	}
 	used := policy.Spending{
 		Tokens: d.State.Usage.Total() - d.Before.Usage.Total(), USD: d.State.Cost - d.Before.Cost,
 	}
-	raised := map[string]run.Raise{} // by tool
 	for _, e := range d.Entry.Events {
 		switch e := e.(type) {
 		case run.Answered: // delegated runs count their own use
@@ -80,31 +81,63 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 				used.USD -= e.Used.Cost
 			}
 		case run.CallFinished:
-			if c, ok := d.State.Call(e.Call); ok && c.Budget && !e.IsError {
-				raised[c.Tool], _ = run.ReadRaise(c.Input) // the machine has parsed it already
+			c, _ := d.State.Call(e.Call)
+			i := slices.IndexFunc(budgets, func(b sharedBudget) bool { return c.Budget && !e.IsError && b.Tool == c.Tool })
+			if i < 0 {
+				continue
 			}
+			op, err := p.raiseOp(ctx, budgets[i], d, def, c)
+			if err != nil {
+				return nil, err
+			}
+			ops = append(ops, op)
 		}
 	}
-	var ops []store.Op
+	sums := map[string]store.Value{}
+	if used.Tokens != 0 {
+		sums[attrTokens] = store.Num(used.Tokens)
+	}
+	if used.USD != 0 {
+		sums[attrUSD] = store.Num(int64(used.USD))
+	}
 	for _, b := range budgets {
-		sums := map[string]store.Value{}
-		add := func(name string, n int64) {
-			if n != 0 {
-				sums[name] = store.Num(n)
-			}
-		}
-		add(attrTokens, used.Tokens)
-		add(attrUSD, int64(used.USD))
-		add(attrRaisedTokens, raised[b.Tool].Tokens)
-		if usd := raised[b.Tool].USD; usd != nil {
-			add(attrRaisedUSD, int64(*usd))
-		}
 		if len(sums) > 0 {
 			sk := store.Shard(b.Budget.Every.Of(d.Entry.Time), d.State.Run)
 			ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
 		}
 	}
-	return ops
+	return ops, nil
+}
+
+// raiseOp returns the write of the raise that people have granted by a call. It is conditional on what was raised
+// before: of the raises that several runs were granted for one exhaustion, one counts. The error of the others is
+// store.ErrGuardFailed.
+func (p Ports) raiseOp(
+	ctx context.Context, b sharedBudget, d *run.Draft, def *agent.Definition, c run.Call,
+) (op store.Op, err error) {
+	if err = b.read(ctx, p.Table, d.Entry.Time); err != nil {
+		return op, err
+	}
+	if _, _, exhausted := b.Exhausted(def, &d.State); !exhausted {
+		return op, fmt.Errorf("raise the budget of %s: %w", b.Runs, store.ErrGuardFailed)
+	}
+	raise, err := run.ReadRaise(c.Input)
+	raised := b.Raised
+	raised.Tokens += raise.Tokens
+	if raise.USD != nil {
+		raised.USD = raised.USD.Add(*raise.USD)
+	}
+	key := store.Key{PK: b.pk, SK: raisedSK(b.Budget.Every.Of(d.Entry.Time))}
+	op = store.Op{Kind: store.Put, Item: store.Item{Key: key, Attrs: map[string]store.Value{
+		attrTokens: store.Num(raised.Tokens), attrUSD: store.Num(int64(raised.USD)),
+	}}, If: []store.Cond{{Op: store.ItemAbsent}}}
+	if b.Raised != (policy.Spending{}) {
+		op.If = []store.Cond{
+			{Attr: attrTokens, Op: store.Equal, Value: store.Num(b.Raised.Tokens)},
+			{Attr: attrUSD, Op: store.Equal, Value: store.Num(int64(b.Raised.USD))},
+		}
+	}
+	return op, err
 }
 
 // meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
