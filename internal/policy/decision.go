@@ -379,6 +379,9 @@ func Amend(
 	if err := agent.ValidArguments(valid, t, args); err != nil {
 		return Amended{}, &EditError{Problem: err.Error()}
 	}
+	if !c.AskedAt.IsZero() { // it keeps its id, so whoever has it does nothing else
+		return Amended{}, &EditError{Problem: c.Name + " may have been asked with the arguments as they are"}
+	}
 	if err := amendRaise(c, args); err != nil {
 		return Amended{}, err
 	}

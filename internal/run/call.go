@@ -199,14 +199,9 @@ func (c Call) NeedsClaim() bool {
 	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
 }
 
-// AwaitsAnswer reports whether a service's answer settles the call. Its event has been sent, or may have been.
-func (c Call) AwaitsAnswer() bool {
-	if !c.Service {
-		return false
-	}
-	again := c.Status == StatusResuming && !c.AskedAt.IsZero() // the event is to be sent once more
-	return again || c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
-}
+// AwaitsAnswer reports whether a service's answer settles the call. Its event has been sent, or may have been, also if
+// people are asked whether to send it again.
+func (c Call) AwaitsAnswer() bool { return c.Service && c.Open() && !c.AskedAt.IsZero() }
 
 // TakesLateResult reports whether a claimant's late result settles the call: it is claimed, has an unknown outcome, or
 // is to run again, also if people are asked about that once more.

@@ -390,8 +390,8 @@ func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
 	for _, e := range events {
 		voided := false
 		switch e := e.(type) {
-		case run.Answered: // the delegated run has ended, so the request is not needed any more
-			voided = e.Call == c.ID && e.Used != nil
+		case run.Answered: // by a service or a delegated run, so the request is not needed any more
+			voided = e.Call == c.ID && e.Approval == ""
 		case run.LateResult:
 			voided = e.Call == c.ID && c.TakesLateResult()
 		case run.LateSuspended:
@@ -417,7 +417,7 @@ func isDecisionOn(e run.Event, c run.Call) bool {
 	case run.Decided:
 		return e.Call == c.ID && e.Approval == c.Wait.Approval
 	case run.Answered:
-		return e.Call == c.ID && e.Used == nil && (e.Approval == "" || e.Approval == c.Wait.Approval)
+		return e.Call == c.ID && e.Approval == c.Wait.Approval
 	default:
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -280,5 +281,38 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		w.another("k2")
 		w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval", "the next one does not")
+	})
+}
+
+// A service that was asked may answer while people are asked whether to ask it again, as its tool's rule has become
+// stricter: the answer settles the call, and nobody has to decide any more.
+func TestAnswerWhilePeopleAreAskedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		w.def.Permission.Rules = []agent.Rule{{Tool: "weather", Verdict: agent.VerdictAsk}}
+		w.startWith(calls("weather c1"))
+		woken := w.drive(0).Woken
+		w.decide("c1")
+		for range 4 { // the function dies behind the event
+			w.table.Once(failed(entry("call_suspended")))
+		}
+		w.step(woken)
+		require.Error(t, errOf(w.batch().Run(w.ctx, w.inv(woken))))
+		require.Equal(t, []string{"/c1"}, b.ids())
+		now := *w.def
+		now.Permission.Rules = []agent.Rule{{Tool: "weather", Verdict: agent.VerdictAsk, Approvers: []string{"user:cfo"}}}
+		w.pinned = runtime.WithCurrentPolicy(w.pinned, func(string) (*agent.Definition, bool) { return &now, true })
+		woken = w.drive(0).Woken
+		asked := w.call("c1").Wait.Approval
+		require.Equal(t, approval.Pending, w.approval(asked).Status)
+		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
+			Tenant: tenant, ID: asked, Action: approval.Edit, Args: json.RawMessage(`{"of":"Rome"}`), By: policy.Principal{ID: "user:cfo"},
+		})
+		require.ErrorContains(t, err, "may have been asked", "an edit would change nothing of the event that is out")
+		require.NoError(t, w.answer("rain"))
+		require.Equal(t, runtime.NextDone, w.drive(woken).Next)
+		require.Equal(t, "rain", w.call("c1").Result.Content)
+		require.Equal(t, approval.Voided, w.approval(asked).Status)
+		require.Equal(t, []string{"/c1"}, b.ids())
 	})
 }
