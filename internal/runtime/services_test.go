@@ -306,7 +306,7 @@ func TestAnswerWhilePeopleAreAskedAgain(t *testing.T) {
 		asked := w.call("c1").Wait.Approval
 		require.Equal(t, approval.Pending, w.approval(asked).Status)
 		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
-			Tenant: tenant, ID: asked, Action: approval.Edit, Args: json.RawMessage(`{"of":"Rome"}`), By: policy.Principal{ID: "user:cfo"},
+			Tenant: tenant, ID: asked, Action: approval.Edit, Args: json.RawMessage(`{"of":"Rome"}`), By: policy.Principal{ID: "user:cfo", Groups: ana.Groups},
 		})
 		require.ErrorContains(t, err, "may have been asked", "an edit would change nothing of the event that is out")
 		require.NoError(t, w.answer("rain"))
