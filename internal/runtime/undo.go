@@ -133,7 +133,8 @@ func (p Ports) callUndo(
 	if err != nil {
 		return nil, fmt.Errorf("read the run from which run %s began: %w", s.Run, err)
 	}
-	if was, had := past.Call(c.ID); had && !was.Open() {
+	was, had := past.Call(c.ID) // a fork has a call whose outcome is in doubt, and may have run it again
+	if had && (!was.Open() || was.Entered() && c.Executions <= was.Executions) {
 		return &policy.CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}, nil
 	}
 	result := ""

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -70,6 +71,38 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		require.Equal(t, w.run+"/"+c.ID, w.tool("note").entered[0].Key)
 	})
 }
+
+// A payment whose outcome was unknown when a run was forked is one payment of both, and taken back in the run that made
+// it. One that people ordered to run again in the fork is the fork's own.
+func TestUndoOfADoubtfulCallInAFork(t *testing.T) {
+	for action, own := range map[approval.Action]bool{approval.ReportResult: false, approval.Rerun: true} {
+		subtest(t, string(action), func(t *testing.T, w *world) {
+			w.spec("pay", func(t *agent.ToolSpec) { t.Undo = &agent.Undo{Tool: "note"} })
+			w.startRound(calls("pay c1"))
+			w.interrupt("pay", 0)
+			paid := w.run
+			fork, err := w.fork(w.seq(), "f")
+			for _, r := range []string{paid, fork.Run} {
+				require.NoError(t, err)
+				w.run, w.owner = r, runtime.ExecutionName(r, 0)
+				of := approval.DecisionInput{ID: w.call("c1").Wait.Approval, Action: approval.ReportResult, Content: "paid"}
+				if r == fork.Run {
+					if of.Action = action; own {
+						of.Content = ""
+					}
+				}
+				w.drive(0)
+				w.decided(of)
+				require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
+			}
+			require.Equal(t, own, errOf2(w.undo("user:bob")) == nil)
+			w.run = paid
+			require.NoError(t, errOf2(w.undo("user:bob")))
+		})
+	}
+}
+
+func errOf2[T, U any](_ T, _ U, err error) error { return err }
 
 // A long result is in a blob, as is all of one that was cut; both are read, and one that is gone says why nothing
 // takes the call back.
