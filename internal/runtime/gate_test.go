@@ -207,5 +207,13 @@ func TestRaisesOfASharedBudget(t *testing.T) {
 		require.Equal(t, run.StatusSucceeded, w.call("budget-1").Status)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, runtime.NextWait, func() runtime.Route { follow(1); return w.drive(0) }().Next, "24 of 20 are used")
+		// the answer of a delegated run that the run knows no more takes nothing off what its agent has used
+		late := run.Answered{Call: "c1", By: "run:r", Used: &run.ChildUsage{Usage: run.Usage{Input: 100}}}
+		require.NoError(t, errOf(w.ports.Journal.Accept(w.ctx, tenant, w.run, "answer/c1", late)))
+		w.drive(w.head().WaitSeq)
+		r := w.request("Work.")
+		r.Key = "k4"
+		w.follow(w.starter().Start(w.ctx, r))
+		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 	})
 }

@@ -76,7 +76,7 @@ func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition
 	for _, e := range d.Entry.Events {
 		switch e := e.(type) {
 		case run.Answered: // delegated runs count their own use
-			if e.Used != nil {
+			if _, counted := d.Before.ChildOf(e.Call); counted && e.Used != nil {
 				used.Tokens -= e.Used.Usage.Total()
 				used.USD -= e.Used.Cost
 			}
