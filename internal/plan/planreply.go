@@ -82,7 +82,7 @@ func PlanFailed(
 
 func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact) []run.Event {
 	plan, err := ParsePlan(r.Text)
-	if r.Truncated || r.StopReason == policy.StopInterrupted { // perhaps between two of its steps
+	if policy.IsCutShort(r.StopReason) { // perhaps between two of its steps
 		err = fmt.Errorf("%w: it was cut short", ErrPlan)
 	}
 	first := s.Plan.Stage != run.PlanAgain

@@ -120,14 +120,16 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 	return p
 }
 
-// RepairCall returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments that
-// the output limit cut short, or that no stop reason says are whole, are not repaired: a number might be incomplete. Cut
+// RepairCall returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments of a
+// reply that was cut short, or that no stop reason says is whole, are not repaired: a number might be incomplete. Cut
 // before they began, they are not {} either, but an empty text, which the gate refuses.
 func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
-	if r.Truncated && len(c.Input) == 0 {
+	cut := IsCutShort(r.StopReason)
+	if cut && len(c.Input) == 0 {
 		c.Input = json.RawMessage(`""`)
 	}
-	if m.Repair != agent.RepairOn || r.Truncated || r.StopReason == "" || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
+	if cut = cut || r.StopReason == ""; m.Repair != agent.RepairOn || cut || len(c.Input) == 0 ||
+		agent.IsJSONObject(c.Input) {
 		return c
 	}
 	if meant := jsonx.RepairedInput(c.Input); meant != nil {
@@ -227,10 +229,10 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 const StopInterrupted = "interrupted"
 
 // IsCutShort reports whether a stop reason means that a reply is not whole: the model refused to answer, a filter
-// stopped it, it reached its longest output, or its stream broke off.
+// stopped it, it reached its longest output or the end of the context window, or its stream broke off.
 func IsCutShort(stop string) bool {
 	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened", "length",
-		"max_tokens", "model_context_window_exceeded", StopInterrupted}, stop)
+		"max_tokens", "model_length", "model_context_window_exceeded", StopInterrupted}, stop)
 }
 
 // KeepInterrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are

@@ -42,15 +42,20 @@ func TestPropertyAnyReplyCanBeStored(t *testing.T) {
 	})
 }
 
-// A call that a limit cut before its arguments began is refused: without them it could be another call than was meant.
-func TestCallCutBeforeItsArguments(t *testing.T) {
-	d := agent.Definition{Tools: []agent.ToolSpec{{Name: "look", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}}
-	draft := run.NewDraft(started(t), "w1", worldTime(1))
-	require.NoError(t, draft.Add(policy.PlanReply(&d, &draft.State, agent.Reply{Model: "m", Truncated: true,
-		Calls: []agent.ReplyCall{{ID: "c1", Name: "look"}}}, 1, "")))
-	g := policy.GateCall(&d, &draft.State, draft.State.Live[0], tool.Validate, worldTime(1))
-	require.NotNil(t, g.Refuse)
-	require.Equal(t, run.WhyInvalidArguments, g.Refuse.Reason)
+// A call whose arguments are not all there, whatever cut the reply, is refused: it could be another one than was meant.
+func TestCallCutInItsArguments(t *testing.T) {
+	d := agent.Definition{Model: agent.ModelSpec{Repair: agent.RepairOn},
+		Tools: []agent.ToolSpec{{Name: "look", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}}
+	for _, stop := range []string{"length", "model_length", "max_tokens", "content_filter", "guardrail_intervened"} {
+		for _, input := range []string{"", `{"n": 12`} {
+			draft := run.NewDraft(started(t), "w1", worldTime(1))
+			require.NoError(t, draft.Add(policy.PlanReply(&d, &draft.State, agent.Reply{Model: "m", StopReason: stop,
+				Calls: []agent.ReplyCall{{ID: "c1", Name: "look", Input: json.RawMessage(input)}}}, 1, "")))
+			g := policy.GateCall(&d, &draft.State, draft.State.Live[0], tool.Validate, worldTime(1))
+			require.NotNil(t, g.Refuse, stop)
+			require.Equal(t, run.WhyInvalidArguments, g.Refuse.Reason)
+		}
+	}
 }
 
 // replies draws a reply and the blocks it is made of, in order, as a provider with texts before calls sends them.

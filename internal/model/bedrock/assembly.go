@@ -122,7 +122,6 @@ func (a *assembly) interrupted(err error) error {
 	}
 	a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return !c.whole })
 	a.thoughts = slices.DeleteFunc(a.thoughts, func(t *thought) bool { return !t.whole })
-	a.stop = policy.StopInterrupted
 	if reply, nonsense := a.reply(); nonsense == nil { // else the error says enough
 		failure.Partial = policy.KeepInterrupted(reply)
 	}
@@ -142,8 +141,6 @@ func (a *assembly) reply() (agent.Reply, error) {
 	stop := types.StopReason(a.stop)
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop,
 		Truncated: stop == types.StopReasonMaxTokens, Usage: a.usage}
-	// the window's end cuts the arguments of calls as the limit of the output does
-	cut := r.Truncated || stop == types.StopReasonModelContextWindowExceeded
 	first, kept := map[string]*callParts{}, []int32{}
 	for i, c := range a.calls {
 		if c.server {
@@ -155,7 +152,7 @@ func (a *assembly) reply() (agent.Reply, error) {
 			continue
 		}
 		first[c.id], kept = c, append(kept, c.place)
-		input := modelretry.Arguments(c.input.String(), cut && i == len(a.calls)-1)
+		input := modelretry.Arguments(c.input.String(), policy.IsCutShort(a.stop) && i == len(a.calls)-1)
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input})
 	}
 	var err error
@@ -166,7 +163,6 @@ func (a *assembly) reply() (agent.Reply, error) {
 	// was left for text.
 	switch {
 	case len(r.Calls) > 0:
-		r.Truncated = cut
 	case stop == types.StopReasonMalformedToolUse, stop == types.StopReasonMalformedModelOutput:
 		return agent.Reply{}, modelError(agent.ModelServer, "reply cannot be read, "+a.stop)
 	case stop == types.StopReasonModelContextWindowExceeded && isBlank(r.Text):

@@ -105,7 +105,7 @@ func TestReplies(t *testing.T) {
 		{"a text that ends with the window", standins.Reply{Blocks: []standins.Block{standins.Text("a")}, StopReason: "model_context_window_exceeded"},
 			agent.Reply{Text: "a", StopReason: "model_context_window_exceeded"}},
 		{"a call that ends with the window", standins.Reply{Blocks: []standins.Block{get}, StopReason: "model_context_window_exceeded"},
-			agent.Reply{StopReason: "model_context_window_exceeded", Truncated: true, Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
+			agent.Reply{StopReason: "model_context_window_exceeded", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
 		{"a call cut before its arguments", standins.Reply{Blocks: []standins.Block{standins.ToolUse("p", "ping"), standins.ToolUse("a", "get")}, StopReason: "max_tokens"},
 			agent.Reply{StopReason: "max_tokens", Truncated: true, Calls: []agent.ReplyCall{call("p", "ping", `{}`), call("a", "get", "")}}},
 		{"an unknown block behind a text", blocks(standins.Text("a"), standins.Other("hologram", "x"), standins.Text("b")),

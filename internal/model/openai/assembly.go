@@ -138,6 +138,22 @@ func (a *assembly) findCall(d callPiece) *callParts {
 	return nil
 }
 
+// givenUp are the finish reasons of replies that a server did not finish: Mistral's and OpenRouter's, DeepSeek's, and
+// Gemini's for a call that it could not read, with more behind a colon.
+var givenUp = map[string]agent.ModelErrorClass{
+	"error": agent.ModelServer, "insufficient_system_resource": agent.ModelUnavailable,
+	"function_call_filter": agent.ModelServer,
+}
+
+// checkFinish returns the failure of a reply that the server gave up.
+func (a *assembly) checkFinish() error {
+	why, _, _ := strings.Cut(a.finish, ":")
+	if class, ok := givenUp[why]; ok {
+		return a.interrupted(modelError(class, "server gave up its reply, finish_reason "+why))
+	}
+	return nil
+}
+
 // interrupted is the failure of a reply that broke off, with what there is of it.
 func (a *assembly) interrupted(err error) error {
 	if failure, ok := errors.AsType[*agent.ModelError](err); ok {
@@ -168,7 +184,7 @@ func (a *assembly) reply() agent.Reply {
 			r.Reasoning = append(r.Reasoning, run.RepliedReasoning{Reasoning: thought, AfterText: len(r.Text),
 				AfterCalls: i + 1})
 		}
-		input := modelretry.Arguments(c.arguments.String(), r.Truncated && i == len(a.calls)-1)
+		input := modelretry.Arguments(c.arguments.String(), policy.IsCutShort(a.finish) && i == len(a.calls)-1)
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input, Repaired: c.repaired})
 	}
 	return r

@@ -14,6 +14,7 @@ package openai
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,7 @@ func (m *server) read(ctx context.Context, r agent.Request, resp *http.Response)
 	default:
 		err = modelError(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
-	if err != nil {
+	if err = cmp.Or(err, a.checkFinish()); err != nil {
 		return agent.Reply{}, err
 	}
 	return a.reply(), nil
