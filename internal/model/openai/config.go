@@ -47,6 +47,7 @@ func newServer(base, key string, onDelta agent.OnDelta) (*server, error) {
 var shared = sync.OnceValue(func() *http.Transport {
 	const connect = 5 * time.Second
 	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,
 		TLSHandshakeTimeout: connect,
 		ForceAttemptHTTP2:   true,
