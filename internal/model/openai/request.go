@@ -19,9 +19,8 @@ type chatRequest struct {
 	Temperature   *float64      `json:"temperature,omitempty"`
 	Format        *chatFormat   `json:"response_format,omitempty"`
 	Stream        bool          `json:"stream"`
-	StreamOptions struct {
-		IncludeUsage bool `json:"include_usage"`
-	} `json:"stream_options"`
+	// StreamOptions ask for usage; Mistral refuses them, and tells it unasked.
+	StreamOptions map[string]bool `json:"stream_options,omitempty"`
 }
 
 // chatMessage is a provider's message; Content is a string, []chatPart, or nil beside tool calls.
@@ -95,7 +94,9 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 	body := chatRequest{
 		Model: r.Model.ID, Messages: messages, Tools: tools, Temperature: r.Model.Temperature, Stream: true,
 	}
-	body.StreamOptions.IncludeUsage = true
+	if !isHostedAt(r.Model.BaseURL, "mistral.ai") {
+		body.StreamOptions = map[string]bool{"include_usage": true}
+	}
 	if f := r.Output; f.JSON { // nothing is strict: strict servers refuse most schemas that were not written for them
 		body.Format = &chatFormat{Type: "json_object"}
 		if len(f.Schema) > 0 {

@@ -96,6 +96,19 @@ func TestRequest(t *testing.T) {
 	require.NotContains(t, header, "Authorization")
 }
 
+// A server is sent no field that it refuses.
+func TestFieldsThatServersKnow(t *testing.T) {
+	const usage, old, new = `,"stream_options":{"include_usage":true}`, `,"max_tokens":9`, `,"max_completion_tokens":9`
+	for base, want := range map[string]string{
+		DefaultBaseURL: new + `,"stream":true` + usage, "http://127.0.0.1:11434/v1": old + `,"stream":true` + usage,
+		"https://api.mistral.ai/v1": old + `,"stream":true`,
+	} {
+		body, err := encodeRequest(agent.Request{Model: agent.ModelSpec{ID: "m", BaseURL: base, MaxTokens: 9}})
+		require.NoError(t, err)
+		require.Equal(t, `{"model":"m","messages":[]`+want+`}`, string(body), base)
+	}
+}
+
 func TestConversation(t *testing.T) {
 	const callA = `{"id":"a","type":"function","function":{"name":"get","arguments":"{\"x\":1.0}"}}`
 	const callB = `{"id":"b","type":"function","function":{"name":"get","arguments":"{}"}}`
