@@ -243,6 +243,10 @@ func TestStatuses(t *testing.T) {
 		{400, `{"object":"error","message":"This model's maximum context length is 4096 tokens","code":400}`, agent.ModelContextOverflow, "status 400"},
 		{400, `{"error":{"code":400,"message":"request exceeds the available context size","type":"exceed_context_size_error"}}`,
 			agent.ModelContextOverflow, "status 400, exceed_context_size_error"},
+		{400, `[{"error":{"code":400,"message":"The input token count (9) exceeds the maximum number of tokens allowed (8).","status":"INVALID_ARGUMENT"}}]`,
+			agent.ModelContextOverflow, "status 400"}, // Gemini
+		{400, `{"code":"invalid-argument","error":"This model's maximum prompt length is 8 but the request contains 9 tokens."}`, agent.ModelContextOverflow, "status 400"}, // xAI
+		{400, `{"error":{"message":"Your request exceeded model token limit: 8 (requested: 9)"}}`, agent.ModelContextOverflow, "status 400"},                                // Kimi
 		{500, `{"error":"maximum context length"}`, agent.ModelServer, "status 500"},
 		{401, `{"error":{"message":"Incorrect API key: sk-canary-key","code":"sk-canary-key"}}`, agent.ModelAuth, "status 401"},
 		{402, ``, agent.ModelAuth, "status 402"},

@@ -21,9 +21,13 @@ import (
 // problem is what a server says went wrong. Its words are looked at and never passed on.
 type problem struct{ message, kind, code, param string }
 
-// problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is
-// no problem.
+// problemIn finds the problem in a body: under error, as an object or a string, or at the top, in Gemini's answers of a
+// list. What cannot be read is no problem.
 func problemIn(body []byte) problem {
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0]
+	}
 	var top struct {
 		Error json.RawMessage `json:"error"`
 	}
@@ -78,6 +82,7 @@ var decisiveCodes = []string{"context_length_exceeded", "exceed_context_size_err
 var overflowPhrases = []string{
 	"context length", "context window", "context size", "maximum context", "context_length", "max_model_len",
 	"prompt is too long", "input is too long", "too many tokens", "input length exceeds",
+	"input token count", "maximum prompt length", "exceeded model token limit", // Gemini, xAI, Kimi
 }
 
 // What a server's code and parameter may be to be shown: names, and nothing that could be content or a key.
