@@ -141,6 +141,11 @@ func ChildID(tenant, agent, runID, call string) string {
 	return "r" + run.HashID(tenant, agent, runID, call)
 }
 
+// UndoID returns the id of the run that undoes a call. Its key contains NUL, so that no client can send it.
+func UndoID(tenant, agent, runID, call string) string {
+	return RunID(tenant, agent, "undo\x00"+runID+"\x00"+call)
+}
+
 // CallID returns the id of a call in its run. It is the model's id if that is 1 to 64 of [A-Za-z0-9_-] and new in the
 // run, since some servers restart their ids every turn. Otherwise it is c<inference>-<index>, followed by -2, -3 and so
 // on if that is taken. used reports whether the run, including earlier calls of this reply, has an id already.

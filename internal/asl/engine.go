@@ -192,9 +192,9 @@ func (e *Engine) spawn(f func()) {
 
 // Resume takes up what the Store has: closed executions can be described, open ones go on as the package comment says.
 // One that waits in a state where the definition no longer waits starts again. Names this engine knows already are left
-// alone, so calling it twice does no harm. Errors: ErrClosed; the Store's, once what it returned beside it goes on; a
-// record with an unknown status, once those before it go on.
-func (e *Engine) Resume(ctx context.Context) error {
+// alone, so calling it twice does no harm; of nil all open ones go on, else those that it reports. Errors: ErrClosed;
+// the Store's, once what it returned beside it goes on; a record with an unknown status, once those before it go on.
+func (e *Engine) Resume(ctx context.Context, of func(Record) bool) error {
 	if e.ctx.Err() != nil {
 		return ErrClosed
 	}
@@ -202,6 +202,9 @@ func (e *Engine) Resume(ctx context.Context) error {
 	for _, r := range records {
 		if !r.Status.Valid() {
 			return fmt.Errorf("resume execution %s: status %q is not known", r.Name, r.Status)
+		}
+		if !r.Status.Terminal() && of != nil && !of(r) {
+			continue
 		}
 		if w := r.Wait; w != nil {
 			if s := e.Definition.states[w.State]; s == nil || s.Resource != invokeAndWait {

@@ -64,8 +64,8 @@ func (r *crashRig) crash(down, up time.Duration) {
 	require.NoError(r.t, r.Close())
 	require.NoError(r.t, r.v.Sleep(bg, epoch.Add(up).Sub(r.v.Now())))
 	r.boot()
-	require.NoError(r.t, r.Resume(bg))
-	require.NoError(r.t, r.Resume(bg), "once more does no harm")
+	require.NoError(r.t, r.Resume(bg, nil))
+	require.NoError(r.t, r.Resume(bg, nil), "once more does no harm")
 }
 
 func TestParkedExecutionKeepsTokenAndDeadline(t *testing.T) {
@@ -210,10 +210,10 @@ func TestResumeReportsBadRecords(t *testing.T) {
 			r := newCrashRig(t)
 			require.NoError(t, r.store.(*jsonStore).MemoryStore.Save(bg, bad))
 			r.run(func() {
-				require.Error(t, r.Resume(bg))
+				require.Error(t, r.Resume(bg, nil))
 				require.Empty(t, r.List(bg, ""))
 			})
-			require.ErrorIs(t, r.Resume(bg), ErrClosed)
+			require.ErrorIs(t, r.Resume(bg, nil), ErrClosed)
 		})
 	}
 }

@@ -68,11 +68,11 @@ func TestRunsGoOnWhenTheirBudgetHasRoom(t *testing.T) {
 		require.Contains(t, d.said(), string(approval.Voided), "whoever was told of the request sees that it is void")
 
 		fourth := start("4") // 36 of 30 are used
-		require.NoError(t, o.Resume(t.Context(), Tenant))
+		require.NoError(t, o.Resume(t.Context(), Tenant, ""))
 		synctest.Wait()
 		require.Equal(t, []string{fourth}, pending())
 		time.Sleep(24 * time.Hour)
-		require.NoError(t, o.Resume(t.Context(), Tenant))
+		require.NoError(t, o.Resume(t.Context(), Tenant, ""))
 		synctest.Wait()
 		require.Equal(t, run.ReasonNaturalEnd, state(fourth).Reason)
 		require.Empty(t, pending())

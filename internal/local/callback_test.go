@@ -93,7 +93,7 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 		Trouble:   func(function string, err error) { log.Error(function, "error", err) },
 	})
 	require.NoError(t, err)
-	require.NoError(t, h.Resume(t.Context(), Tenant))
+	require.NoError(t, h.Resume(t.Context(), Tenant, ""))
 	b := h.Backend(Serving{Agents: reg, Feed: feed, Log: log, Caller: func(*http.Request) (api.Caller, error) {
 		return api.Caller{}, api.NewProblem(api.NotAllowed, "nobody")
 	}})

@@ -172,13 +172,13 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 					_, err = r.machine.Sweeper.Repair(context.Background(), "default", r.run)
 					require.ErrorIs(t, err, store.ErrDamaged)
 				}
-				require.NoError(t, r.machine.Resume(context.Background(), "default"), "other runs are not kept from going on")
+				require.NoError(t, r.machine.Resume(context.Background(), "default", ""), "other runs are not kept from going on")
 				require.Equal(t, before, r.table.All(), "nothing is written")
 				require.Zero(t, r.entered)
 
 				r.put(was) // what can be read is there again
 				r.open()
-				require.NoError(t, r.machine.Resume(context.Background(), "default"))
+				require.NoError(t, r.machine.Resume(context.Background(), "default", ""))
 				r.until(func(h store.Head) bool { return h.Token != "" && h.Status == run.RunWaiting })
 				r.decide(nil)
 				h := r.until(func(h store.Head) bool { return h.Status == run.RunDone })

@@ -312,7 +312,7 @@ func (m *Machine) Backend(s Serving) api.Backend {
 		mu.Lock()
 		defer mu.Unlock()
 		if !resumed {
-			err = m.Resume(ctx, Tenant)
+			err = m.Resume(ctx, Tenant, "")
 			resumed = err == nil
 		}
 		return err

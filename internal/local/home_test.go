@@ -71,7 +71,7 @@ func open(t *testing.T, dir string) *Home {
 	model := func(agent.ModelSpec) (runtime.Model, error) { return DemoModel{}, nil }
 	h, err := Open(dir, reg, model, Config{Clock: clock.System()})
 	require.NoError(t, err)
-	require.NoError(t, h.Resume(t.Context(), Tenant))
+	require.NoError(t, h.Resume(t.Context(), Tenant, ""))
 	return h
 }
 

@@ -357,7 +357,7 @@ func storyMain(plan string) error {
 // live starts the run or finds it, and does what people do until it and all its executions have ended.
 func (l telling) live(ctx context.Context, m *Machine) error {
 	s := stories[l.Story]
-	if err := m.Resume(ctx, Tenant); err != nil {
+	if err := m.Resume(ctx, Tenant, ""); err != nil {
 		return err
 	}
 	def, _ := m.Agents("clerk")
@@ -529,7 +529,7 @@ func TestCancelledAndKilledBeforeTheStop(t *testing.T) {
 		require.NoError(t, err)
 		m, err := l.machine(db, &marks{of: map[string]int{}})
 		require.NoError(t, err)
-		require.NoError(t, m.Resume(t.Context(), Tenant))
+		require.NoError(t, m.Resume(t.Context(), Tenant, ""))
 		return m, func() { require.NoError(t, errors.Join(m.Engine.Close(), db.Close())) }
 	}
 	m, end := machine()

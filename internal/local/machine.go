@@ -235,9 +235,22 @@ func (m *Machine) ActiveRuns() []string {
 
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution,
 // stops the executions of those that were cancelled and has them cleaned up after where the process that cancelled them
-// did not come to it, and has people told what is overdue.
-func (m *Machine) Resume(ctx context.Context, tenant string) error {
-	if err := m.reportUnreadable(m.Engine.Resume(ctx)); err != nil {
+// did not come to it, and has people told what is overdue. With a run it leaves alone all that is not of its family:
+// the runs below the same root.
+func (m *Machine) Resume(ctx context.Context, tenant, of string) error {
+	root := func(run string) string {
+		if h, err := m.Ports.Journal.Head(ctx, tenant, run); err == nil && h.Parent != nil {
+			return h.Parent.Root
+		}
+		return run
+	}
+	top := root(of)
+	isOf := func(run string) bool { return of == "" || root(run) == top }
+	err := m.Engine.Resume(ctx, func(r asl.Record) bool {
+		_, run, _ := runtime.StartedRun(r.Name, r.Input)
+		return isOf(run)
+	})
+	if err = m.reportUnreadable(err); err != nil {
 		return err
 	}
 	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
@@ -247,6 +260,9 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 				return err
 			}
 			for _, h := range heads {
+				if !isOf(h.Run) {
+					continue
+				}
 				if _, err := m.Sweeper.Repair(ctx, tenant, h.Run); m.reportUnreadable(err) != nil {
 					return err
 				}
@@ -256,7 +272,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant),
+	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant, isOf),
 		m.reportUnreadable(m.Sweeper.VoidBudgetRequests(ctx, tenant)), m.notices.catchUp(ctx, tenant))
 }
 

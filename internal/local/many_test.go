@@ -335,7 +335,7 @@ func TestResumeTellsOfManyRequestsAtOnce(t *testing.T) {
 		require.NoError(t, o.Close())
 		require.Empty(t, p.drain())
 		next, mails := crew(t, table, blobs, p, 40)
-		require.NoError(t, next.Resume(t.Context(), Tenant))
+		require.NoError(t, next.Resume(t.Context(), Tenant, ""))
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"user:ana asked 40", "user:cleo asked 40"}, p.drain())
 		require.Len(t, read(t, mails), 2)

@@ -133,7 +133,7 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 				}
 				require.Empty(t, d.said(), "the timer ended with its process")
 				next := newOffice(t, table, blobs, x, d)
-				require.NoError(t, next.Resume(t.Context(), Tenant))
+				require.NoError(t, next.Resume(t.Context(), Tenant, ""))
 				synctest.Wait()
 				require.Equal(t, []string{"asked"}, d.said())
 				require.NoError(t, next.Close())

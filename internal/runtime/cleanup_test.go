@@ -445,7 +445,7 @@ func TestSweepsAndCleaners(t *testing.T) {
 		w.waiter.ended(runtime.CleanupName(w.run, 0))
 		counted := func(ops []store.Op) bool { _, ok := ops[0].Item.Attrs["tries"]; return ok }
 		w.table.Once(meanwhile(counted, func() {
-			require.NoError(t, w.sweeper().Sweeper.RepairEnds(w.ctx, tenant))
+			require.NoError(t, w.sweeper().Sweeper.RepairEnds(w.ctx, tenant, nil))
 			require.Len(t, w.waiter.cleaners(), 2)
 		}))
 		r := w.sweepAll()
@@ -493,7 +493,7 @@ func TestCleaningUpInTheSameProcess(t *testing.T) {
 		require.Equal(t, []string{runtime.CleanupName(w.run, 0)}, w.waiter.cleaners())
 		c.away = nil
 		w.waiter.ended(runtime.CleanupName(w.run, 0))
-		require.NoError(t, (&runtime.Sweeper{Ports: p, Definitions: w.pinned}).RepairEnds(w.ctx, tenant))
+		require.NoError(t, (&runtime.Sweeper{Ports: p, Definitions: w.pinned}).RepairEnds(w.ctx, tenant, nil))
 		require.Equal(t, runtime.CleanupName(w.run, 1), w.waiter.started[len(w.waiter.started)-1])
 		w.cleanedUp(c, 1)
 		require.False(t, w.owed())

@@ -282,9 +282,9 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 	return r, nil
 }
 
-// RepairEnds continues what is pending after the ends of all runs of a tenant, however new they are. It is for a
-// process that has just started and is the only one.
-func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
+// RepairEnds continues what is pending after the ends of runs of a tenant, however new they are: of those that of
+// reports, nil = all. It is for a process that has just started and is the only one.
+func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string, of func(run string) bool) error {
 	r := store.Range{PK: endIndex(tenant), Index: true, Limit: sweepPage}
 	for {
 		page, err := sw.Table.Query(ctx, r)
@@ -294,6 +294,9 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 			return fmt.Errorf("list ends that are owed: %w", err)
 		}
 		for _, it := range page.Items {
+			if of != nil && !of(it.IndexSort) {
+				continue
+			}
 			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
 			if errors.Is(err, ErrCleanupFailed) || errors.Is(err, store.ErrDamaged) { // one bad record must not stop the rest
 				sw.warn("clean up after run "+it.IndexSort, err)

@@ -33,7 +33,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	}
 	past := l.State
 	first := run.RunStarted{
-		Tenant: u.Tenant, Run: undoRun(&past, u.Call), Agent: past.Agent, Version: past.Version, Definition: past.Definition,
+		Tenant: u.Tenant, Run: agent.UndoID(u.Tenant, past.Agent, u.Run, u.Call), Agent: past.Agent, Version: past.Version, Definition: past.Definition,
 		HooksVersion: past.HooksVersion, By: mergePeople([]string{u.By}),
 	}
 	if l, err = st.Journal.Load(ctx, u.Tenant, first.Run); err == nil {
@@ -82,11 +82,6 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	return s, false, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{u.By}))
 }
 
-// undoRun returns the id of the run that undoes a call. Its key contains NUL, so that no client can send it.
-func undoRun(s *run.AgentState, call string) string {
-	return agent.RunID(s.Tenant, s.Agent, "undo\x00"+s.Run+"\x00"+call)
-}
-
 // Undos returns the calls that would undo calls of run s, by call id. It omits open calls and tools without undo.
 func (p Ports) Undos(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
@@ -102,9 +97,9 @@ func (p Ports) Undos(
 			return nil, err
 		}
 		if u.Reason == "" {
-			h, err := p.Journal.Head(ctx, s.Tenant, undoRun(s, id))
+			h, err := p.Journal.Head(ctx, s.Tenant, agent.UndoID(s.Tenant, s.Agent, s.Run, id))
 			if err == nil {
-				u.Run, u.Status, u.Ended = undoRun(s, id), h.Status, h.Reason
+				u.Run, u.Status, u.Ended = h.Run, h.Status, h.Reason
 			} else if !errors.Is(err, store.ErrNoRun) {
 				return nil, err
 			}

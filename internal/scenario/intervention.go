@@ -281,7 +281,7 @@ func (s *simulation) sweepRuns(iv Intervention) {
 				return err
 			}
 		}
-		return s.machine.Sweeper.RepairEnds(ctx, tenant)
+		return s.machine.Sweeper.RepairEnds(ctx, tenant, nil)
 	})
 }
 

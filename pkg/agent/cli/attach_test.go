@@ -55,7 +55,7 @@ func TestAttachOfAFileThatChanges(t *testing.T) {
 		require.NoError(t, c.now(), name)
 		p, who := d.newProgram("")
 		p.home = d.home()
-		err := p.withSession(t.Context(), false, func(s *session) error { return s.uploadFiles(t.Context(), uploads) })
+		err := p.withSession(t.Context(), func(s *session) error { return s.uploadFiles(t.Context(), uploads) })
 		require.ErrorContains(t, err, "--attach "+path, name)
 		require.ErrorContains(t, err, c.want, name)
 		require.Equal(t, c.code, p.reportError(t.Context(), err), "%s: %s", name, who.stderr.String())

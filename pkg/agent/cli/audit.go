@@ -287,7 +287,7 @@ type replayCommand struct {
 }
 
 func (c *replayCommand) run(ctx context.Context, p *program) error {
-	return p.withExistingStore(ctx, false, func(s *session) error {
+	return p.withExistingStore(ctx, "", func(s *session) error {
 		found, err := callAPI(ctx, s, func(cl *api.Client) (api.Replay, error) { return cl.Replay(ctx, c.Run) })
 		if err != nil {
 			return err
@@ -385,7 +385,7 @@ func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error
 		return scenario.Export(ctx, from, c.Run[0], c.Redact, known.Options())
 	}
 	var made exportedTest
-	err := p.withExistingStore(ctx, false, func(s *session) error {
+	err := p.withExistingStore(ctx, "", func(s *session) error {
 		_, err := s.loadHead(ctx, c.Run[0])
 		switch {
 		case !policy.MayDecide(api.Auditors, s.as):

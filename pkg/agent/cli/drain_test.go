@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -133,18 +134,33 @@ func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
 	require.Empty(t, b.entered)
 }
 
-// A command that starts a run leaves the other open runs alone.
-func TestARunCarriesOnNoOther(t *testing.T) {
+// A command about one run leaves the other open runs alone.
+func TestACommandCarriesOnNoOtherRun(t *testing.T) {
 	b := newPaymentServer(t)
 	d := newPayerHarness(t, b)
-	d.write("short/model.jsonl", `{"text": "Done."}`)
-	d.write("short/agent.yaml", "name: short\nsystem: You answer.\nmodel: {provider: script, file: model.jsonl}\n")
+	d.write("short/agent.yaml", renamingAgent+"permission: {default: ask}\n")
+	d.write("short/model.jsonl", strings.ReplaceAll(renamingModel, "\n\t", " "))
 	p := startDevProcess(t, d)
 	open := p.startRun("payer")
 	<-b.entered
 	p.kill()
-	d.exits(0, "run", filepath.Join(d.dir, "short"), "--message", "x")
-	require.Equal(t, "p1 running 1, p2 new 0", d.formatPayments(open))
+	start := []string{"run", filepath.Join(d.dir, "short"), "--message", "x", "--key", "k"}
+	short, id := agent.RunID(local.Tenant, "tidy", "k"), ""
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{3, start}, {3, start}, {3, []string{"send", short, "--message", "y"}}, {3, []string{"fork", short, "--at", "0"}},
+		{3, []string{"approve"}}, {0, []string{"deny"}}, {0, []string{"cancel", short}},
+		{0, []string{"events", short, "--follow"}},
+	} {
+		if len(c.args) == 1 {
+			c.args = append(c.args, id)
+		}
+		who := d.exits(c.code, c.args...)
+		id = regexp.MustCompile("a[a-z2-7]{25}").FindString(who.stdout.String())
+		require.Equal(t, "p1 running 1, p2 new 0", d.formatPayments(open), c.args)
+	}
 	d.exits(3, "resume")
 	require.Equal(t, "p1 suspended 1, p2 new 0", d.formatPayments(open))
 }

@@ -112,7 +112,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	e.backend = e.home.Backend(local.Serving{Agents: p.agents(), Feed: feed, Caller: newCallerFunc(who), Log: log})
 	e.backend.Callbacks, e.ready, e.links.Table = ring.load, e.backend.Ready, e.backend.Table
-	e.backend.Ready = func(ctx context.Context) error { // of this command's own requests, openOrDial says what is resumed
+	e.backend.Ready = func(ctx context.Context) error { // of this command's own requests, carryOn says what is resumed
 		if at, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr); ok && at.Network() == "pipe" {
 			return nil
 		}

@@ -77,7 +77,7 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 	if !agent.ValidToolName(c.Tool) {
 		return usageErrorf("revoke: got %q, want a tool's original name", c.Tool)
 	}
-	return p.withExistingStore(ctx, false, func(s *session) error {
+	return p.withExistingStore(ctx, "", func(s *session) error {
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 		_, err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) {
 			return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest)

@@ -236,7 +236,7 @@ func (p *program) completeIDs(ctx context.Context) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return p.withSession(ctx, false, func(s *session) error {
+	return p.withSession(ctx, func(s *session) error {
 		run := ""
 		for _, id := range p.idArgs {
 			if !id.isComplete() {

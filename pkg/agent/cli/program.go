@@ -50,7 +50,6 @@ type program struct {
 	home       string // the store directory
 	json       bool
 	as         string // --as, as it was typed
-	fresh      bool   // the command begins a run that is not there yet, and needs no other
 	idArgs     []idArg
 	stdinLines *lineReader // nil until stdin is read
 	aws        local.AWS

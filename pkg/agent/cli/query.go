@@ -24,17 +24,22 @@ func (p *program) withReadSession(ctx context.Context, f func(s *session) error)
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return f(nil)
 	}
-	return p.withSession(ctx, false, f)
+	return p.withSession(ctx, f)
 }
 
-// withExistingStore runs f in a session that carries runs on, or does not. Without a store it returns an error and
-// creates none.
-func (p *program) withExistingStore(ctx context.Context, carry bool, f func(s *session) error) error {
+// withExistingStore runs f in a session that carries on the family of a run; "" = none. Without a store it returns an
+// error and creates none.
+func (p *program) withExistingStore(ctx context.Context, run string, f func(s *session) error) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return usageErrorf("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)",
 			p.home)
 	}
-	return p.withSession(ctx, carry, f)
+	return p.withSession(ctx, func(s *session) error {
+		if err := s.carryOn(ctx, run); err != nil {
+			return err
+		}
+		return f(s)
+	})
 }
 
 type runsCommand struct {
@@ -93,7 +98,7 @@ type showCommand struct {
 }
 
 func (c *showCommand) run(ctx context.Context, p *program) error {
-	return p.withExistingStore(ctx, false, func(s *session) error {
+	return p.withExistingStore(ctx, "", func(s *session) error {
 		r, err := s.loadRun(ctx, c.Run)
 		if err != nil {
 			return err
@@ -293,13 +298,13 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		}
 	}
 	if c.Follow {
-		err := p.withExistingStore(ctx, true, func(s *session) error { return to.follow(ctx, s, c.Run) })
+		err := p.withExistingStore(ctx, c.Run, func(s *session) error { return to.follow(ctx, s, c.Run) })
 		if err == nil || isInterrupted(ctx, err) {
 			return errors.Join(err, p.printJSON(api.Page[json.RawMessage]{Items: to.events}))
 		}
 		return err
 	}
-	return p.withExistingStore(ctx, false, func(s *session) error {
+	return p.withExistingStore(ctx, "", func(s *session) error {
 		for cursor := to.last; ; {
 			page, err := callAPI(ctx, s, func(cl *api.Client) (api.Page[json.RawMessage], error) {
 				return cl.EncodedEvents(ctx, c.Run, c.Format, cursor, pageSize)

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -50,7 +51,6 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	p.fresh = c.Key == ""
 	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
 	start, uploads := api.Start{Definition: def, Key: key, Continues: c.Continue}, []upload(nil)
 	if c.Input != "" {
@@ -61,7 +61,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.withSession(ctx, true, func(s *session) error {
+	return p.withSession(ctx, func(s *session) error {
 		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err
 		}
@@ -72,22 +72,26 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		case c.No:
 			ask = s.decideAlways(approval.Deny, "--no")
 		}
-		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+		id := agent.RunID(local.Tenant, def.Name, key)
+		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
 			return cl.Start(ctx, start)
 		}, ask)
 	})
 }
 
-// startAndFollow starts a run and follows it. ask decides meanwhile; nil = nobody here decides.
+// startAndFollow starts the run with an id, or carries it on if it is there, and follows it. ask decides meanwhile; nil =
+// nobody here decides.
 func (s *session) startAndFollow(
-	ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider,
+	ctx context.Context, id string, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider,
 ) error {
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-	run, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
-	if err != nil {
+	if err := s.carryOn(ctx, id); err != nil {
 		return err
 	}
-	return s.followAndReport(ctx, api.Run{ID: run.ID}, ask)
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+	if _, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) }); err != nil {
+		return err
+	}
+	return s.followAndReport(ctx, api.Run{ID: id}, ask)
 }
 
 // followAndReport follows a run until it has ended or waits again, and prints the result. Of a command that was
@@ -359,7 +363,6 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	if c.At == nil || *c.At < 0 {
 		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
-	p.fresh = c.Key == ""
 	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
 	f := api.Fork{At: c.At, Key: key}
 	if c.Model != "" { // checked before any store is opened
@@ -372,8 +375,13 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 		}
 		f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
-	return p.withExistingStore(ctx, true, func(s *session) error {
-		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+	return p.withExistingStore(ctx, "", func(s *session) error {
+		past, err := s.loadHead(ctx, c.Run)
+		if err != nil {
+			return err
+		}
+		id := agent.RunID(local.Tenant, past.Agent, key)
+		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
 			return cl.Fork(ctx, c.Run, f)
 		}, s.terminalDecider())
 	})
@@ -385,8 +393,13 @@ type undoCommand struct {
 }
 
 func (c *undoCommand) run(ctx context.Context, p *program) error {
-	return p.withExistingStore(ctx, true, func(s *session) error {
-		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+	return p.withExistingStore(ctx, "", func(s *session) error {
+		past, err := s.loadHead(ctx, c.Run)
+		if err != nil {
+			return err
+		}
+		id := agent.UndoID(local.Tenant, past.Agent, c.Run, c.Call)
+		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
 			u, err := cl.Undo(ctx, c.Run, c.Call)
 			if err == nil && u.Already {
 				p.logLine("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call),

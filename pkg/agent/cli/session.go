@@ -26,28 +26,27 @@ type session struct {
 	p       *program
 	who     principals
 	as      policy.Principal
-	resumes bool    // resume open runs if the engine is in this process
+	skipped []error // why agents are left out, until it is printed
+	carries string  // the run whose family goes on if the engine is in this process, or everyRun; "" = none
 	engine  *engine // nil = another process has the store
 	client  *api.Client
 }
 
+const everyRun = "*"
+
 const retryInterval = 20 * time.Millisecond // for a process that has the store and does not answer
 
 // withSession opens the store or connects to the process that has it, runs f, and closes the session.
-func (p *program) withSession(ctx context.Context, carry bool, f func(s *session) error) error {
+func (p *program) withSession(ctx context.Context, f func(s *session) error) error {
 	who, as, err := p.resolvePrincipals()
 	if err != nil {
 		return err
 	}
-	known, problems := p.loadLocalAgents()
-	if p.registry = known; carry || p.command == "resume" {
-		p.logSkippedAgents(problems)
-	}
-	s := &session{p: p, who: who, as: as, resumes: carry && !p.fresh}
+	s := &session{p: p, who: who, as: as}
+	p.registry, s.skipped = p.loadLocalAgents()
 	if err := s.openOrDial(ctx); err != nil {
 		return err
 	}
-	s.resumes = carry // if the process that has the store ends before f does, this one opens it and carries on
 	err = f(s)
 	if closed := s.Close(ctx); closed != nil {
 		p.logLine("countersign: %s", lines(closed.Error()))
@@ -73,14 +72,27 @@ func (s *session) openOrDial(ctx context.Context) error {
 		return err
 	}
 	s.engine, s.client = e, e.newClient(s.as)
-	if !s.resumes {
-		return nil
-	}
-	if err = e.ready(ctx); err != nil {
+	if err = s.carryOn(ctx, s.carries); err != nil {
 		err = errors.Join(err, s.Close(ctx))
 		s.engine = nil
 	}
 	return err
+}
+
+// carryOn carries on the family of a run, or every run. If the process that has the store ends before this one does,
+// this one opens the store and does so.
+func (s *session) carryOn(ctx context.Context, run string) error {
+	if s.carries = run; run == "" {
+		return nil
+	}
+	s.p.logSkippedAgents(s.skipped)
+	switch s.skipped = nil; {
+	case s.engine == nil:
+		return nil
+	case run == everyRun:
+		return s.engine.ready(ctx)
+	}
+	return s.engine.home.Resume(ctx, local.Tenant, run)
 }
 
 // awaitEngine opens the store. While another process has it, it waits for that process to end, unless dial reports

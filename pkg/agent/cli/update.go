@@ -62,9 +62,12 @@ func (c *denyCommand) run(ctx context.Context, p *program) error {
 }
 
 func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
-	return p.withExistingStore(ctx, true, func(s *session) error {
+	return p.withExistingStore(ctx, "", func(s *session) error {
 		a, err := s.loadApproval(ctx, id)
 		if err != nil {
+			return err
+		}
+		if err := s.carryOn(ctx, a.Run); err != nil {
 			return err
 		}
 		p.printDecisions(a)
@@ -164,7 +167,7 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("answer: want --result, --error or --rerun")
 	}
 	key := ids.System(p.clock).Key()
-	return p.withExistingStore(ctx, true, func(s *session) error {
+	return p.withExistingStore(ctx, c.Run, func(s *session) error {
 		if err := s.resolveRequest(ctx, c.Run, &a); err != nil {
 			return err
 		}
@@ -241,7 +244,7 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 		return err
 	}
 	key := ids.System(p.clock).Key() // one for all retries
-	return p.withExistingStore(ctx, true, func(s *session) error {
+	return p.withExistingStore(ctx, c.Run, func(s *session) error {
 		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err
 		}
@@ -280,7 +283,7 @@ type cancelCommand struct {
 
 // run exits with 0 after a cancelled run, since the command succeeded.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
-	return p.withExistingStore(ctx, true, func(s *session) error {
+	return p.withExistingStore(ctx, c.Run, func(s *session) error {
 		_, err := callAPI(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) })
 		if err != nil {
 			return err
@@ -312,10 +315,8 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				open = append(open, h.ID)
 			}
 		}
-		if s.resumes = true; s.engine != nil {
-			if err := s.engine.ready(ctx); err != nil {
-				return err
-			}
+		if err := s.carryOn(ctx, everyRun); err != nil {
+			return err
 		}
 		ended, worst := []api.Run{}, error(nil) // or waiting
 		for _, id := range open {
@@ -373,7 +374,7 @@ type askCommand struct {
 }
 
 func (c *askCommand) run(ctx context.Context, p *program) error {
-	return p.withExistingStore(ctx, false, func(s *session) error {
+	return p.withExistingStore(ctx, "", func(s *session) error {
 		a, err := s.sendDecision(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
 		if err != nil {
 			return err
@@ -476,7 +477,7 @@ func (c *deleteCommand) run(ctx context.Context, p *program) error {
 }
 
 func (c *deleteCommand) deleteLocal(ctx context.Context, p *program) (out runtime.Deleted, err error) {
-	err = p.withExistingStore(ctx, false, func(s *session) (err error) {
+	err = p.withExistingStore(ctx, "", func(s *session) (err error) {
 		if sure, err := c.confirm(ctx, s); !sure {
 			return err
 		}
