@@ -222,7 +222,11 @@ func (p *program) reportError(ctx context.Context, err error) int {
 			exit = exitUsage
 		}
 	}
-	if err := p.printJSON(map[string]any{"error": why}); err != nil {
+	shown := any(why)
+	if why.Status == 0 { // not the API's
+		shown = map[string]any{"type": why.Type, "title": why.Title, "detail": why.Detail}
+	}
+	if err := p.printJSON(map[string]any{"error": shown}); err != nil {
 		p.logLine("countersign: %s", lines(err.Error()))
 	}
 	return exit
