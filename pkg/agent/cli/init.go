@@ -9,6 +9,7 @@ import (
 	"go/format"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -29,7 +30,7 @@ import (
 
 // initCommand writes a new project. It needs no network and no store.
 type initCommand struct {
-	Dir     string `arg:"" help:"Folder to write into; empty, or not there yet."`
+	Dir     string `arg:"" help:"Folder to write into. Nothing in it is overwritten."`
 	Module  string `placeholder:"PATH" help:"Path of the Go module (default: the name of DIR)."`
 	Model   string `default:"demo" placeholder:"SPEC" help:"openai:MODEL@BASE_URL, bedrock:MODEL_ID or demo (default)."`
 	Replace string `placeholder:"CHECKOUT" help:"Depend on the checkout of Countersign there, not on a version."`
@@ -66,7 +67,7 @@ func (c *initCommand) run(_ context.Context, p *program) error {
 	}
 	err = writeProject(dir, files)
 	switch {
-	case errors.Is(err, errNotEmpty):
+	case errors.Is(err, errOverwrites):
 		return usageErrorf("init: %w", err)
 	case err != nil:
 		return fmt.Errorf("init: %w", err)
@@ -241,18 +242,26 @@ func (p project) require(files map[string][]byte) error {
 	return nil
 }
 
-// errNotEmpty is the error of writeProject for a folder that holds something.
-var errNotEmpty = errors.New("want a folder that is empty or does not exist")
+// errOverwrites is the error of writeProject for a folder that has files of the project's names.
+var errOverwrites = errors.New("want a folder without these files: nothing is overwritten")
 
-// writeProject writes files into dir, which must be empty or not exist. A project that cannot be written whole leaves
-// nothing there: it is written into a temporary folder, and moved.
+// writeProject writes files into dir, which is made where it does not exist. A project that cannot be written whole
+// leaves nothing there: it is written into a temporary folder, and moved.
 func writeProject(dir string, files map[string][]byte) (err error) {
-	present, err := os.ReadDir(dir)
-	beside := dir // an empty folder may be where the shell is, so it is filled and not replaced
-	switch {
-	case len(present) > 0:
-		return fmt.Errorf("%s is not empty: %w", dir, errNotEmpty)
-	case errors.Is(err, fs.ErrNotExist):
+	var present []string
+	names := slices.Sorted(maps.Keys(files))
+	for _, file := range names {
+		if _, err := os.Lstat(filepath.Join(dir, file)); err == nil {
+			present = append(present, file)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if len(present) > 0 {
+		return fmt.Errorf("%s has %s: %w", dir, strings.Join(present, ", "), errOverwrites)
+	}
+	beside := dir // a folder may be where the shell is, so it is filled and not replaced
+	if _, err = os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		beside = filepath.Dir(dir)
 		err = os.MkdirAll(beside, 0o755)
 	}
@@ -265,21 +274,26 @@ func writeProject(dir string, files map[string][]byte) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	whole := filepath.Join(tmp, "project")
-	for file, data := range files {
-		to := filepath.Join(whole, filepath.FromSlash(file))
+	for _, file := range names {
+		to := filepath.Join(whole, file)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(to, data, 0o644); err != nil {
+		if err := os.WriteFile(to, files[file], 0o644); err != nil {
 			return err
 		}
 	}
 	if beside != dir {
 		return os.Rename(whole, dir)
 	}
-	entries, err := os.ReadDir(whole)
-	for i := 0; i < len(entries) && err == nil; i++ {
-		err = os.Rename(filepath.Join(whole, entries[i].Name()), filepath.Join(dir, entries[i].Name()))
+	for _, file := range names {
+		to := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(whole, file), to); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }

@@ -67,7 +67,7 @@ var badValues = map[string]map[string]string{
 	"delete <run>": nil, "delete --yes": {"=x": "bool value must be"}, "delete --deployed": {"=x": "bool value must be"}, "delete --tenant": nil,
 	"doctor --stack": {"": "got nothing, want a value"}, "doctor --tenant": {"": "got nothing, want a value", "x": "--tenant: want it with --stack"},
 	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil,
-	"validate --graph": {"=x": "bool value must be"}, "validate --schema": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <dir>": {"DIR/empty": "want a folder that is empty", "DIR/Odd_Name": `got "Odd_Name", want a last element`},
+	"validate --graph": {"=x": "bool value must be"}, "validate --schema": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <dir>": {"DIR/full": "/full has go.mod: want a folder without", "DIR/Odd_Name": `got "Odd_Name", want a last element`},
 	"init --module": {"a b": "malformed import path", "example.com/Odd": `got "example.com/Odd", want a last element`},
 	"init --model":  {"psychic": `--model: got "psychic", want openai:MODEL@BASE_URL`, "script:DIR/model.jsonl": "--model: got "}, "init --replace": {"nowhere": "nowhere is no checkout of"},
 	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--version": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
@@ -86,7 +86,7 @@ func newArgTester(t *testing.T) *argTester {
 	x.home = x.harness.home()
 	plain := strings.Replace(good, "model: {provider: script, file: model.jsonl}\n", "", 1)
 	for name, text := range map[string]string{
-		"broken.yaml": "colour: red\n", "empty/readme": "", "people.json": "{}", "binary": "\x00\x01", "bad.txtar": "-- agent.yaml --\ncolour: red\n",
+		"broken.yaml": "colour: red\n", "empty/readme": "", "full/go.mod": "", "people.json": "{}", "binary": "\x00\x01", "bad.txtar": "-- agent.yaml --\ncolour: red\n",
 		"good.txtar": "-- agent.yaml --\n" + plain + "-- input.json --\n{\"message\": \"x\"}\n-- model.jsonl --\n{\"text\": \"ok\"}\n" +
 			"-- want.json --\n{\"status\": \"done\"}\n",
 	} {
