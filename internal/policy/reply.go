@@ -128,8 +128,7 @@ func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.Reply
 	if cut && len(c.Input) == 0 {
 		c.Input = json.RawMessage(`""`)
 	}
-	if cut = cut || r.StopReason == ""; m.Repair != agent.RepairOn || cut || len(c.Input) == 0 ||
-		agent.IsJSONObject(c.Input) {
+	if m.Repair != agent.RepairOn || cut || r.StopReason == "" || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
 	}
 	if meant := jsonx.RepairedInput(c.Input); meant != nil {
