@@ -217,3 +217,20 @@ func TestRaisesOfASharedBudget(t *testing.T) {
 		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 	})
 }
+
+// A reply that is lost because its run was cancelled meanwhile was paid for all the same: the budget that runs share
+// counts it.
+func TestALostReplyIsCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.def.Limits.Period, w.def.Limits.OnBudget = &agent.PeriodBudget{Every: agent.EveryMonth, Tokens: 10}, agent.OnBudgetAsk
+		w.startWith(agent.Reply{Text: "Done.", Usage: run.Usage{Input: 12}})
+		w.model.during = func(agent.Request) error { w.cancel(); return nil }
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Zero(t, w.state().Inferences)
+		r := w.request("Work.")
+		r.Key = "k2"
+		w.follow(w.starter().Start(w.ctx, r))
+		require.Equal(t, runtime.NextWait, w.drive(0).Next)
+		require.Len(t, w.model.asked, 1)
+	})
+}

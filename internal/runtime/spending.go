@@ -65,48 +65,62 @@ func (p Ports) sharedBudgets(s *run.AgentState, def *agent.Definition) (all []sh
 }
 
 // spendOps returns the writes that add the draft's use, and the raises granted in it, to the run's shared budgets.
-func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition) (ops []store.Op, err error) {
-	budgets := p.sharedBudgets(&d.State, def)
-	if len(budgets) == 0 {
-		return nil, nil
-	}
-	used := policy.Spending{
-		Tokens: d.State.Usage.Total() - d.Before.Usage.Total(), USD: d.State.Cost - d.Before.Cost,
-	}
+func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+	ops := p.useOps(d, def)
 	for _, e := range d.Entry.Events {
-		switch e := e.(type) {
-		case run.Answered: // delegated runs count their own use
-			if _, counted := d.Before.ChildOf(e.Call); counted && e.Used != nil {
-				used.Tokens -= e.Used.Usage.Total()
-				used.USD -= e.Used.Cost
-			}
-		case run.CallFinished:
-			c, _ := d.State.Call(e.Call)
-			i := slices.IndexFunc(budgets, func(b sharedBudget) bool { return c.Budget && !e.IsError && b.Tool == c.Tool })
-			if i < 0 {
+		e, _ := e.(run.CallFinished)
+		c, _ := d.State.Call(e.Call)
+		for _, b := range p.sharedBudgets(&d.State, def) {
+			if !c.Budget || e.IsError || b.Tool != c.Tool {
 				continue
 			}
-			op, err := p.raiseOp(ctx, budgets[i], d, def, c)
+			op, err := p.raiseOp(ctx, b, d, def, c)
 			if err != nil {
 				return nil, err
 			}
 			ops = append(ops, op)
 		}
 	}
+	return ops, nil
+}
+
+// useOps returns the writes that add the draft's use to the run's shared budgets.
+func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
+	tokens, usd := d.State.Usage.Total()-d.Before.Usage.Total(), int64(d.State.Cost-d.Before.Cost)
+	for _, e := range d.Entry.Events {
+		e, _ := e.(run.Answered)
+		if _, counted := d.Before.ChildOf(e.Call); counted && e.Used != nil { // delegated runs count their own use
+			tokens, usd = tokens-e.Used.Usage.Total(), usd-int64(e.Used.Cost)
+		}
+	}
 	sums := map[string]store.Value{}
-	if used.Tokens != 0 {
-		sums[attrTokens] = store.Num(used.Tokens)
+	if tokens != 0 {
+		sums[attrTokens] = store.Num(tokens)
 	}
-	if used.USD != 0 {
-		sums[attrUSD] = store.Num(int64(used.USD))
+	if usd != 0 {
+		sums[attrUSD] = store.Num(usd)
 	}
-	for _, b := range budgets {
+	for _, b := range p.sharedBudgets(&d.State, def) {
 		if len(sums) > 0 {
 			sk := store.Shard(b.Budget.Every.Of(d.Entry.Time), d.State.Run)
 			ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
 		}
 	}
-	return ops, nil
+	return ops
+}
+
+// countLostReply adds the use of a paid reply whose entry has lost its place to the budgets that the run shares. The
+// run itself never had the reply.
+func (a *attempt) countLostReply(ctx context.Context) {
+	if a.paid == nil {
+		return
+	}
+	if ops := a.useOps(a.paid.draft, a.def); len(ops) > 0 {
+		if err := a.Table.Write(ctx, ops...); err != nil {
+			a.warn("count a lost reply of run "+a.inv.Run, err)
+		}
+	}
+	a.paid = nil
 }
 
 // raiseOp returns the write of the raise that people have granted by a call. It is conditional on what was raised

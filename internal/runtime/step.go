@@ -64,7 +64,7 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 			}
 		}
 		if isConflict(err) { // the state on which the reply was planned is outdated
-			a.paid = nil
+			a.countLostReply(ctx)
 		}
 		return r, err
 	})
@@ -104,6 +104,7 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 	if a.paid != nil && a.paid.draft.Entry.Seq == s.Entries { // an earlier try has paid for the reply
 		return a.commitTurn(ctx, a.paid)
 	}
+	a.paid = nil // after an error that left open whether the entry was written, and it was
 	if a.draft, err = a.Ports.draft(ctx, a.inv, a.before, a.def); err != nil {
 		return Route{}, err
 	}

@@ -119,6 +119,11 @@ func (g *generator) drawLimits(l object) {
 	setMaybe(g, 3, l, "limits.", "onLimit", "summarise", "stop", "error")
 	setMaybe(g, 4, l, "limits.", "grace", 1, 2)
 	setMaybe(g, 6, l, "limits.", "tokens", 60, 20)
+	setMaybe(g, 6, l, "limits.", "period", object{"every": "day", "tokens": 30}, object{"every": "month", "tokens": 30})
+	if (l["tokens"] != nil || l["period"] != nil) && g.chance("onBudget", 2) {
+		l["onBudget"] = "ask"
+		g.callIDs = append(g.callIDs, "budget-1", "budget-2")
+	}
 	setMaybe(g, 6, l, "limits.", "asks", 1, 2)
 	setMaybe(g, 6, l, "limits.", "parallel", 1, 2)
 	setMaybe(g, 6, l, "limits.", "children", 1, 2)

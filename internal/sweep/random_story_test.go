@@ -77,7 +77,7 @@ func (g *generator) drawCall(prefix string) object {
 	id := fmt.Sprintf("%s%d", prefix, g.nextCall)
 	switch {
 	case len(g.callIDs) > 0 && g.chance("id again", 12):
-		c["id"] = g.callIDs[0]
+		c["id"] = g.callIDs[0] // perhaps that of a call for budget
 	case g.chance("no id", 8):
 	default:
 		c["id"] = id
@@ -143,7 +143,7 @@ func (g *generator) drawDecision(id string) object {
 			l["result"] = "yes"
 		}
 	case "edit":
-		l["args"] = object{"n": 7}
+		l["args"] = pick(g, "args", object{"n": 7}, object{"tokens": 7})
 	case "ask", "reply":
 		l["note"] = "Why?"
 	}
