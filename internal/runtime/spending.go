@@ -15,14 +15,14 @@ import (
 )
 
 // The use of shared budgets is counted under T#tenant#SPENT#agent, without an agent for all runs of the tenant. Each
-// period has a few items (store.Shard), so that concurrent commits seldom conflict, and one item for what people have
-// raised. Each entry adds its use in its own transaction.
+// period has a few items (store.Shard), so that concurrent commits seldom conflict. Each entry adds its use in its own
+// transaction. Each raise has an item of its own, whose key says what was raised before.
 const (
-	attrTokens = "tokens"
-	attrUSD    = "usd"
+	attrTokens       = "tokens"
+	attrUSD          = "usd"
+	attrRaisedTokens = "raisedTokens"
+	attrRaisedUSD    = "raisedUsd"
 )
-
-func raisedSK(period string) string { return period + "#raised" }
 
 func spentPK(tenant, agentName string) string { return "T#" + tenant + "#SPENT#" + agentName }
 
@@ -40,12 +40,10 @@ func (b *sharedBudget) read(ctx context.Context, table store.Table, at time.Time
 		return fmt.Errorf("read what %s used: %w", b.Runs, err)
 	}
 	for _, it := range page.Items {
-		sum := &b.Used
-		if it.SK == raisedSK(period) {
-			sum = &b.Raised
-		}
-		sum.Tokens += it.Attrs[attrTokens].Int()
-		sum.USD += run.USD(it.Attrs[attrUSD].Int())
+		b.Used.Tokens += it.Attrs[attrTokens].Int()
+		b.Used.USD += run.USD(it.Attrs[attrUSD].Int())
+		b.Raised.Tokens += it.Attrs[attrRaisedTokens].Int()
+		b.Raised.USD += run.USD(it.Attrs[attrRaisedUSD].Int())
 	}
 	return nil
 }
@@ -64,22 +62,32 @@ func (p Ports) sharedBudgets(s *run.AgentState, def *agent.Definition) (all []sh
 	return all
 }
 
-// spendOps returns the writes that add the draft's use, and the raises granted in it, to the run's shared budgets.
+// spendOps returns the writes that add the draft's use, and the raises granted in it, to the run's shared budgets. Of
+// the raises that several runs were granted for one exhaustion, one counts. The error of the others is
+// store.ErrGuardFailed.
 func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	ops := p.useOps(d, def)
 	for _, e := range d.Entry.Events {
 		e, _ := e.(run.CallFinished)
 		c, _ := d.State.Call(e.Call)
-		for _, b := range p.sharedBudgets(&d.State, def) {
-			if !c.Budget || e.IsError || b.Tool != c.Tool {
-				continue
-			}
-			op, err := p.raiseOp(ctx, b, d, def, c)
-			if err != nil {
-				return nil, err
-			}
-			ops = append(ops, op)
+		if e.IsError || !run.IsSharedBudgetTool(c.Tool) {
+			continue
 		}
+		b, needed, err := p.exhausted(ctx, &d.State, def, c.Tool, d.Entry.Time)
+		if err == nil && !needed {
+			err = fmt.Errorf("raise the budget of %s: %w", b.Runs, store.ErrGuardFailed)
+		}
+		if err != nil {
+			return nil, err
+		}
+		raise, _ := run.ReadRaise(c.Input) // the machine has parsed it already
+		sums := map[string]store.Value{attrRaisedTokens: store.Num(raise.Tokens)}
+		if raise.USD != nil {
+			sums[attrRaisedUSD] = store.Num(int64(*raise.USD))
+		}
+		sk := fmt.Sprintf("%s#raised#%d#%d", b.Budget.Every.Of(d.Entry.Time), b.Raised.Tokens, b.Raised.USD)
+		item := store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}
+		ops = append(ops, store.Op{Kind: store.Put, Item: item, If: []store.Cond{{Op: store.ItemAbsent}}})
 	}
 	return ops, nil
 }
@@ -121,37 +129,6 @@ func (a *attempt) countLostReply(ctx context.Context) {
 		}
 	}
 	a.paid = nil
-}
-
-// raiseOp returns the write of the raise that people have granted by a call. It is conditional on what was raised
-// before: of the raises that several runs were granted for one exhaustion, one counts. The error of the others is
-// store.ErrGuardFailed.
-func (p Ports) raiseOp(
-	ctx context.Context, b sharedBudget, d *run.Draft, def *agent.Definition, c run.Call,
-) (op store.Op, err error) {
-	if err = b.read(ctx, p.Table, d.Entry.Time); err != nil {
-		return op, err
-	}
-	if _, _, exhausted := b.Exhausted(def, &d.State); !exhausted {
-		return op, fmt.Errorf("raise the budget of %s: %w", b.Runs, store.ErrGuardFailed)
-	}
-	raise, err := run.ReadRaise(c.Input)
-	raised := b.Raised
-	raised.Tokens += raise.Tokens
-	if raise.USD != nil {
-		raised.USD = raised.USD.Add(*raise.USD)
-	}
-	key := store.Key{PK: b.pk, SK: raisedSK(b.Budget.Every.Of(d.Entry.Time))}
-	op = store.Op{Kind: store.Put, Item: store.Item{Key: key, Attrs: map[string]store.Value{
-		attrTokens: store.Num(raised.Tokens), attrUSD: store.Num(int64(raised.USD)),
-	}}, If: []store.Cond{{Op: store.ItemAbsent}}}
-	if b.Raised != (policy.Spending{}) {
-		op.If = []store.Cond{
-			{Attr: attrTokens, Op: store.Equal, Value: store.Num(b.Raised.Tokens)},
-			{Attr: attrUSD, Op: store.Equal, Value: store.Num(int64(b.Raised.USD))},
-		}
-	}
-	return op, err
 }
 
 // meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
@@ -209,24 +186,23 @@ func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) e
 	if err != nil {
 		return fmt.Errorf("void approval %s: %w", a.ID, err)
 	}
-	needed, err := sw.isRaiseNeeded(ctx, &l.State, def, a.Tools[i], sw.Clock.Now())
+	_, needed, err := sw.exhausted(ctx, &l.State, def, a.Tools[i], sw.Clock.Now())
 	if needed || err != nil {
 		return err
 	}
 	return sw.Void(ctx, a)
 }
 
-// isRaiseNeeded reports whether the budget that the tool raises is used up. A run's own is, until people raise it.
-func (p Ports) isRaiseNeeded(
+// exhausted returns the budget that the tool raises, and whether it is used up. A run's own is, until people raise it.
+func (p Ports) exhausted(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, tool string, at time.Time,
-) (bool, error) {
-	for _, b := range p.sharedBudgets(s, def) {
-		if b.Tool != tool {
-			continue
+) (b sharedBudget, needed bool, err error) {
+	for _, b = range p.sharedBudgets(s, def) {
+		if b.Tool == tool {
+			err = b.read(ctx, p.Table, at)
+			_, _, needed = b.Exhausted(def, s)
+			return b, needed, err
 		}
-		err := b.read(ctx, p.Table, at)
-		_, _, exhausted := b.Exhausted(def, s)
-		return exhausted, err
 	}
-	return !run.IsSharedBudgetTool(tool), nil
+	return b, !run.IsSharedBudgetTool(tool), nil
 }
