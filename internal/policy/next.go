@@ -179,7 +179,7 @@ func SkipCall(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCan
 
 // planOwes returns the request that the run's plan needs from a model. It is false if the plan needs none.
 func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
-	if !d.Orchestrator.Enabled || quotaUsed(d, s) {
+	if !d.Orchestrator.Enabled || quotaUsed(d, s) || s.Budget.Shared != "" {
 		return "", false
 	}
 	said := s.Unseen > 0 || s.Unsaid
