@@ -234,3 +234,28 @@ func TestALostReplyIsCounted(t *testing.T) {
 		require.Len(t, w.model.asked, 1)
 	})
 }
+
+// What a plugin hid from a request that was not made, as people were asked for budget instead, it has not hidden from
+// the next one.
+func TestHiddenFromARequestThatWasNotMade(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		asked := 0
+		w.guarded(func(*hook.BeforeTool) {})
+		w.ports.Hooks.Plugins["guard"] = func(json.RawMessage) (hook.Plugin, error) {
+			return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
+				if asked++; asked == 2 {
+					m.Exclude("pay")
+				}
+				return nil
+			}}, nil
+		}
+		w.def.Limits.Period, w.def.Limits.OnBudget = &agent.PeriodBudget{Every: agent.EveryMonth, Tokens: 10}, agent.OnBudgetAsk
+		first := calls("look c1")
+		first.Usage = run.Usage{Input: 12}
+		w.startWith(first, calls("pay c2"))
+		woken := w.drive(0).Woken
+		w.decide("budget-1")
+		require.Equal(t, runtime.NextDone, w.drive(woken).Next)
+		require.Equal(t, run.StatusSucceeded, w.call("c2").Status)
+	})
+}

@@ -43,9 +43,10 @@ func pluginEndOf(err error) (run.Finished, bool) {
 }
 
 // addHooked numbers the plugins' decisions and adds them to the draft. It passes their error on. run_start is recorded
-// even without decisions.
+// even without decisions, as is before_inference if tools were hidden from a request that was not made.
 func addHooked(d *run.Draft, h run.Hooked, err error) error {
-	if err != nil || h.Empty() && h.Phase != run.PhaseRunStart {
+	stale := h.Phase == run.PhaseBeforeInference && d.State.Hidden != nil
+	if err != nil || h.Empty() && h.Phase != run.PhaseRunStart && !stale {
 		return err
 	}
 	h.N = d.State.Hooks + 1
