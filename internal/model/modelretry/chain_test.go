@@ -98,7 +98,7 @@ func TestStreamsCutByTime(t *testing.T) {
 		c := clock.System()
 		r := chain(1)
 		r.Model.CutStream, r.Model.Timeout = agent.CutStreamKeep, time.Second
-		reply, err := New(slowStream{c}, c, nil).Generate(context.Background(), r)
+		reply, _, err := New(slowStream{c}, c, nil).Ask(context.Background(), r)
 		require.NoError(t, err)
 		require.Equal(t, "I ren", reply.Text)
 		require.Equal(t, "a", reply.Model)
@@ -106,7 +106,7 @@ func TestStreamsCutByTime(t *testing.T) {
 		ctx, cancel := c.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		r.Model.Timeout = time.Minute
-		_, err = New(slowStream{c}, c, nil).Generate(ctx, r)
+		_, _, err = New(slowStream{c}, c, nil).Ask(ctx, r)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorAs(t, err, new(*agent.ModelError))
 	})
@@ -180,7 +180,7 @@ func TestJitterIsThePercentage(t *testing.T) {
 			f := &flaky{clock: clock.System(), failures: []error{fail(agent.ModelServer), throttled(260 * time.Millisecond)}}
 			r := request(3)
 			r.Model.Retry.Jitter = percent
-			_, err := New(f, f.clock, func(most time.Duration) time.Duration { return most }).Generate(context.Background(), r)
+			_, _, err := New(f, f.clock, func(most time.Duration) time.Duration { return most }).Ask(context.Background(), r)
 			require.NoError(t, err)
 			require.Equal(t, []time.Duration{250*time.Millisecond + want, 500*time.Millisecond + 2*want}, f.waits(), percent)
 		})

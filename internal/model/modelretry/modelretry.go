@@ -39,12 +39,6 @@ func New(next Generator, c clock.Clock, jitter func(max time.Duration) time.Dura
 	return &Model{next: next, clock: c, jitter: jitter}
 }
 
-// Generate is Ask without the count.
-func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	reply, _, err := m.Ask(ctx, r)
-	return reply, err
-}
-
 // Ask asks the models of r.Model's chain in order until one answers, each up to Retry.Attempts times (fewer than 1
 // counts as 1), and says how many requests that took, failed ones included, whatever it returns. The requests carry
 // Attempt as r.Attempt, r.Attempt+1, and so on, and each the model that is asked; the reply's Place says which one

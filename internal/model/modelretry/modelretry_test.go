@@ -108,7 +108,7 @@ func TestAttemptsGoOnFromTheRequests(t *testing.T) {
 		f := &flaky{clock: clock.System(), failures: []error{fail(agent.ModelServer), fail(agent.ModelServer)}}
 		r := request(3)
 		r.Attempt = 4
-		reply, err := New(f, f.clock, nil).Generate(context.Background(), r)
+		reply, _, err := New(f, f.clock, nil).Ask(context.Background(), r)
 		require.NoError(t, err)
 		require.Equal(t, "done", reply.Text)
 		require.Equal(t, []int{4, 5, 6}, f.attempts)
@@ -162,7 +162,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
 		go func() {
-			_, err := New(f, f.clock, nil).Generate(ctx, request(3))
+			_, _, err := New(f, f.clock, nil).Ask(ctx, request(3))
 			ended <- err
 		}()
 		synctest.Wait() // it sleeps
