@@ -169,8 +169,10 @@ func (v *Vault) get(ctx context.Context, full string) (string, error) {
 	out, err := v.getSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
 	err = Bare(err)
 	var refused *Refusal
+	lasting := []string{"ResourceNotFoundException", "InvalidRequestException", "AccessDeniedException",
+		"DecryptionFailure"}
 	switch {
-	case errors.As(err, &refused) && slices.Contains(lastingRefusals, refused.Code):
+	case errors.As(err, &refused) && slices.Contains(lasting, refused.Code):
 		return "", fmt.Errorf("%w that can be read: %w", tool.ErrNoSecret, err)
 	case err != nil:
 		return "", err
@@ -180,8 +182,4 @@ func (v *Vault) get(ctx context.Context, full string) (string, error) {
 		return "", fmt.Errorf("%w that is a text: it is binary", tool.ErrNoSecret)
 	}
 	return "", fmt.Errorf("%w: no value in the answer", tool.ErrNoSecret)
-}
-
-var lastingRefusals = []string{
-	"ResourceNotFoundException", "InvalidRequestException", "AccessDeniedException", "DecryptionFailure",
 }

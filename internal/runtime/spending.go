@@ -117,20 +117,6 @@ func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
 	return ops
 }
 
-// countLostReply adds the use of a paid reply whose entry has lost its place to the budgets that the run shares. The
-// run itself never had the reply.
-func (a *attempt) countLostReply(ctx context.Context) {
-	if a.paid == nil {
-		return
-	}
-	if ops := a.useOps(a.paid.draft, a.def); len(ops) > 0 {
-		if err := a.Table.Write(ctx, ops...); err != nil {
-			a.warn("count a lost reply of run "+a.inv.Run, err)
-		}
-	}
-	a.paid = nil
-}
-
 // meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
 // consequence to the draft: the run asks people, ends, or waits for decisions about its open calls. It does not foresee
 // what other runs use meanwhile.

@@ -63,8 +63,11 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 				r, err = a.endBroken(within, fin)
 			}
 		}
-		if isConflict(err) { // the state on which the reply was planned is outdated
-			a.countLostReply(ctx)
+		if isConflict(err) && a.paid != nil { // the state on which the reply was planned is outdated
+			if ops := a.useOps(a.paid.draft, a.def); len(ops) > 0 { // it was paid for all the same
+				_ = a.Table.Write(ctx, ops...) // the run, which goes on or has ended, does not depend on it
+			}
+			a.paid = nil
 		}
 		return r, err
 	})
@@ -286,24 +289,29 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	return a.replyTurn(ctx, nil, replied)
 }
 
-// requestFailed plans the end of a run whose request failed, or returns why it goes on. A failed request evicts nothing,
-// so the draft becomes whole again, unless a model was paid for notes. They are committed even if the model is busy, so
-// that they are counted and not paid again.
-func (a *attempt) requestFailed(ctx context.Context, err error, requests int, whole *run.Draft) (t *turn, _ error) {
+// requestFailed plans the end of a run whose request failed. It returns ErrModelBusy if the run waits for its models. A
+// failed request evicts nothing, so the draft becomes whole again, unless a model was paid for notes. These are committed
+// even if the model is busy, so that they are counted and not paid again.
+func (a *attempt) requestFailed(ctx context.Context, err error, requests int, whole *run.Draft) (*turn, error) {
 	paid := a.draft.State.Usage != whole.State.Usage
 	if !paid {
 		requests += int(a.draft.State.ModelCalls - whole.State.ModelCalls)
 		*a.draft = *whole
 	}
 	if failed, ok := errors.AsType[*agent.ModelError](err); ok {
-		t, err = a.modelFailed(ctx, failed, requests)
-	} else {
-		t, err = a.endBadContext(ctx, err)
+		fin, ends := policy.ModelFailed(a.def, &a.draft.State, failed, requests, a.Clock.Now())
+		if ends {
+			if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
+				return nil, err
+			}
+			return a.endTurn(ctx, fin)
+		}
+		err = fmt.Errorf("%w: %w", ErrModelBusy, failed)
 	}
 	if paid && errors.Is(err, ErrModelBusy) {
 		err = cmp.Or(a.commit(ctx, a.draft, a.def), err)
 	}
-	return t, err
+	return a.endBadContext(ctx, err)
 }
 
 // lastReply is how long a run that has no time left waits for the reply after which it is stopped.
@@ -358,19 +366,6 @@ func (a *attempt) endBadContext(ctx context.Context, err error) (*turn, error) {
 		return nil, err
 	}
 	return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
-}
-
-// modelFailed ends the run after a model error that remains after all retries. It returns ErrModelBusy if the run waits
-// instead.
-func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, requests int) (*turn, error) {
-	fin, ends := policy.ModelFailed(a.def, &a.draft.State, failed, requests, a.Clock.Now())
-	if !ends {
-		return nil, fmt.Errorf("%w: %w", ErrModelBusy, failed)
-	}
-	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
-		return nil, err
-	}
-	return a.endTurn(ctx, fin)
 }
 
 func (a *attempt) endTurn(ctx context.Context, fin run.Finished) (*turn, error) {
