@@ -83,6 +83,12 @@ func findCircle(d *Definition, find Agents, path []string, seen map[string]bool)
 // checkDelegates checks the agents to which d delegates.
 func checkDelegates(d *Definition, names []string, find Agents) []error {
 	var problems []error
+	have := append(find.below(d.Name, map[string]bool{}), d)
+	for i, r := range d.Permission.Rules {
+		if !slices.ContainsFunc(have, func(d *Definition) bool { return d.mayHave(r.Tool) }) {
+			problems = append(problems, fmt.Errorf("agent %s: permission.rules[%d].tool: %s", d.Name, i, d.textNoTool(r.Tool)))
+		}
+	}
 	for i, t := range d.Tools {
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +48,39 @@ func (r Rule) Matches(tool string, args json.RawMessage) bool {
 		}
 	}
 	return true
+}
+
+// mayHave reports whether a pattern matches a tool of d, or one that a server may list.
+func (d *Definition) mayHave(pattern string) bool {
+	names := append(d.knownTools(), run.Map(d.EveryBuiltin(), func(t ToolSpec) string { return t.Name })...)
+	return slices.ContainsFunc(names, func(name string) bool { return MatchTool(pattern, name) }) ||
+		slices.ContainsFunc(d.MCP, func(m MCPServer) bool {
+			head, _, open := strings.Cut(pattern, "*")
+			own, its := strings.CutPrefix(head, m.Name+".")
+			return m.Locked == nil && (its && (open || m.Wants(own)) || open && strings.HasPrefix(m.Name+".", head))
+		})
+}
+
+// knownTools returns the names of d's tools, and of those that mcp.lock pins.
+func (d *Definition) knownTools() []string {
+	names := run.Map(d.Tools, func(t ToolSpec) string { return t.Name })
+	for _, m := range d.MCP {
+		for _, own := range slices.Sorted(maps.Keys(m.Locked)) {
+			names = append(names, m.Name+"."+own)
+		}
+	}
+	return names
+}
+
+// textNoTool says that a pattern of a rule matches no tool, and which there are.
+func (d *Definition) textNoTool(pattern string) string {
+	names := d.knownTools()
+	text := fmt.Sprintf("got %.64q, want what matches the original name of a tool: %s", pattern,
+		cmp.Or(strings.Join(names, ", "), "this agent has none"))
+	if like := Closest(pattern, names); len(like) > 0 {
+		text += "; did you mean " + like[0] + "?"
+	}
+	return text
 }
 
 // MatchTool reports whether pattern matches all of name. '*' in the pattern matches any run of characters.

@@ -33,8 +33,9 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	}
 	past := l.State
 	first := run.RunStarted{
-		Tenant: u.Tenant, Run: agent.UndoID(u.Tenant, past.Agent, u.Run, u.Call), Agent: past.Agent, Version: past.Version, Definition: past.Definition,
-		HooksVersion: past.HooksVersion, By: mergePeople([]string{u.By}),
+		Tenant: u.Tenant, Run: agent.UndoID(u.Tenant, past.Agent, u.Run, u.Call), Agent: past.Agent,
+		Version: past.Version, Definition: past.Definition, HooksVersion: past.HooksVersion,
+		By: mergePeople([]string{u.By}),
 	}
 	if l, err = st.Journal.Load(ctx, u.Tenant, first.Run); err == nil {
 		s = l.State

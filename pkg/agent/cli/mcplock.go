@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -155,6 +156,13 @@ func (p *program) buildLock(ctx context.Context, agents []*agent.Definition) (*r
 			listed, err := lister.List(ctx, m)
 			if err != nil {
 				return nil, fmt.Errorf("agent %s: %w", d.Name, err)
+			}
+			set := run.Map(m.Tools, func(t agent.MCPPattern) string { return t.Match })
+			for _, pattern := range slices.Concat(m.Allow, m.Deny, set) {
+				has := func(t agent.ServerTool) bool { return agent.MatchTool(pattern, t.Name) }
+				if !slices.ContainsFunc(listed.Tools, has) {
+					p.logLine("agent %s: server %s lists no tool that %q matches", d.Name, m.Name, pattern)
+				}
 			}
 			for _, left := range listed.Left {
 				if m.Wants(left.Name) {

@@ -79,8 +79,8 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// startAndFollow starts the run with an id, or carries it on if it is there, and follows it. ask decides meanwhile; nil =
-// nobody here decides.
+// startAndFollow starts the run with an id, or carries it on if it is there, and follows it. ask decides meanwhile;
+// nil = nobody here decides.
 func (s *session) startAndFollow(
 	ctx context.Context, id string, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider,
 ) error {

@@ -102,7 +102,11 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 				if len(m.Command) > 0 {
 					server.Kind, note = "command", ", on this machine alone: a deployed function cannot run it"
 				}
-				p.printText("   server %s by %s%s; its tools are listed when a run begins", line(m.Name), server.Kind, note)
+				listed := "its tools are listed when a run begins"
+				if m.Locked == nil {
+					listed += ", and rules that name them are checked once mcp lock pins them"
+				}
+				p.printText("   server %s by %s%s; %s", line(m.Name), server.Kind, note, listed)
 				v.Servers = append(v.Servers, server)
 			}
 		}
