@@ -165,13 +165,15 @@ type ModelSpec struct {
 	Options json.RawMessage `json:"options,omitempty"`
 }
 
-// Chain returns the model and its fallbacks, each without fallbacks of its own. A fallback inherits the first model's
-// retries and dialect where it sets none. CutStream and Repair are those of the first model.
+// Chain returns the model and its fallbacks, each without fallbacks of its own. A fallback inherits how the first model
+// is asked, where it sets nothing: limits, temperature, dialect and retries; not what belongs to a server or a price.
 func (m ModelSpec) Chain() []ModelSpec {
 	chain := append([]ModelSpec{m}, m.Fallbacks...)
+	first := ModelSpec{
+		MaxTokens: m.MaxTokens, Temperature: m.Temperature, Timeout: m.Timeout, Dialect: m.Dialect, Retry: m.Retry,
+	}
 	for i := range chain {
-		chain[i].Retry = withDefaults(chain[i].Retry, m.Retry)
-		chain[i].Dialect = cmp.Or(chain[i].Dialect, m.Dialect)
+		chain[i] = withDefaults(chain[i], first)
 		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn, chain[i].Busy = nil, "", 0, nil, ""
 		chain[i].CutStream, chain[i].Repair = m.CutStream, m.Repair
 	}

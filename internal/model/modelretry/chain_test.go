@@ -116,6 +116,8 @@ func TestStreamsCutByTime(t *testing.T) {
 func TestChainAsksEachAlone(t *testing.T) {
 	of := chain(4).Model
 	of.MoveOn, of.CutStream, of.Repair = []agent.ModelErrorClass{agent.ModelServer}, agent.CutStreamKeep, agent.RepairOn
+	of.MaxTokens, of.Timeout, of.Temperature = 100, time.Minute, new(0.5)
+	of.Fallbacks[1].MaxTokens, of.Fallbacks[1].Temperature = 50, new(0.0)
 	for i, m := range of.Chain() {
 		require.Empty(t, m.Fallbacks)
 		require.Empty(t, m.StaticText)
@@ -125,6 +127,9 @@ func TestChainAsksEachAlone(t *testing.T) {
 		require.Equal(t, agent.RepairOn, m.Repair)
 		require.Equal(t, []int{4, 1, 4}[i], m.Retry.Attempts)
 		require.Equal(t, 250*time.Millisecond, m.Retry.Backoff, "the first one's, where it has none")
+		require.Equal(t, []int{100, 100, 50}[i], m.MaxTokens)
+		require.Equal(t, []float64{0.5, 0.5, 0}[i], *m.Temperature)
+		require.Equal(t, time.Minute, m.Timeout)
 	}
 	m := chain(1).Model
 	require.Equal(t, "c", m.ChainModel(2).ID)
