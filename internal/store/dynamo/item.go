@@ -192,71 +192,25 @@ func inflate(small []byte) ([]byte, error) {
 	return body, nil
 }
 
-// span is a range with its parsed cursor.
-type span struct {
-	r     store.Range
-	after *store.Item // the item after which the range continues, keys only; nil at the start
-}
-
-// spanOf checks the range and parses its cursor. DynamoDB would refuse a cursor outside the bounds. Such a cursor has
-// no effect, or leaves nothing; see empty.
-func spanOf(r store.Range) (span, error) {
-	if _, _, err := store.Span(r); err != nil {
-		return span{}, err
+// startKey returns a range's ExclusiveStartKey: the keys of the last item before, which need not exist any more. It is
+// nil at the start, and for a cursor outside the bounds, which DynamoDB would refuse and which has no effect. isEmpty
+// says that nothing can be in the range.
+func startKey(r store.Range) (start attributes, isEmpty bool, err error) {
+	from, until, err := store.Span(r)
+	if isEmpty = until != "" && from >= until; err != nil || isEmpty || r.Cursor == "" {
+		return nil, isEmpty, err
 	}
-	s := span{r: r}
-	if r.Cursor == "" {
-		return s, nil
-	}
-	// Split the cursor, whose form store.Span has checked, into the keys of its store.Position.
 	b, err := base64.RawURLEncoding.DecodeString(r.Cursor)
-	if err != nil {
-		return span{}, fmt.Errorf("query %q: cursor %q: %w", r.PK, r.Cursor, store.ErrInvalid)
+	if last := string(b); err != nil || r.Reverse && until != last || !r.Reverse && from != last+"\x00" {
+		return nil, false, err
 	}
 	last := store.Item{Key: store.Key{PK: r.PK, SK: string(b)}}
-	if parts := strings.Split(string(b), "\x00"); r.Index && len(parts) == 3 {
-		last = store.Item{IndexSort: parts[0], Key: store.Key{PK: parts[1], SK: parts[2]}}
+	if parts := strings.Split(string(b), "\x00"); r.Index { // whose form store.Span has checked
+		last = store.Item{Index: r.PK, IndexSort: parts[0], Key: store.Key{PK: parts[1], SK: parts[2]}}
 	}
 	if err := store.CheckKey(last.Key); err != nil || r.Index && last.IndexSort == "" {
-		return span{}, fmt.Errorf("query %q: cursor %q names no item: %w", r.PK, r.Cursor, store.ErrInvalid)
+		return nil, false, fmt.Errorf("query %q: cursor %q names no item: %w", r.PK, r.Cursor, store.ErrInvalid)
 	}
-	before, behind := r.From != "" && s.sort(last) < r.From, r.To != "" && s.sort(last) > r.To
-	if r.Reverse && !behind || !r.Reverse && !before {
-		s.after = &last
-	}
-	return s, nil
-}
-
-// empty reports whether the range cannot contain anything: its bounds are crossed, or its cursor is past the last one.
-func (s span) empty() bool {
-	if s.r.To != "" && s.r.From > s.r.To {
-		return true
-	}
-	if s.after == nil {
-		return false
-	}
-	if s.r.Reverse {
-		return s.sort(*s.after) < s.r.From
-	}
-	return s.r.To != "" && s.sort(*s.after) > s.r.To
-}
-
-func (s span) sort(it store.Item) string {
-	if s.r.Index {
-		return it.IndexSort
-	}
-	return it.SK
-}
-
-// startKey returns the ExclusiveStartKey: the keys of the last item before, which need not exist any more.
-func (s span) startKey() attributes {
-	if s.after == nil {
-		return nil
-	}
-	k := encodeKey(s.after.Key)
-	if s.r.Index {
-		k[store.NameIndex] = str(s.r.PK)
-		k[store.NameIndexSort] = str(s.after.IndexSort)
-	}
-	return k
+	start, err = encode(last)
+	return start, false, err
 }

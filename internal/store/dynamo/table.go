@@ -112,15 +112,15 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err
 	}
-	s, err := spanOf(r)
-	if err != nil || s.empty() {
+	start, isEmpty, err := startKey(r)
+	if err != nil || isEmpty {
 		return store.Page{}, err
 	}
 	var x expression
 	cond := x.keyCondition(r)
 	in := &dynamodb.QueryInput{
 		TableName: &t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse),
-		ExclusiveStartKey:      s.startKey(),
+		ExclusiveStartKey:      start,
 		KeyConditionExpression: &cond, ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 	}
 	if r.Index {
