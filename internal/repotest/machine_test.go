@@ -38,15 +38,16 @@ func TestSamplesHaveTheMachinesKeys(t *testing.T) {
 	}
 }
 
-// A state tries again what Lambda ended, whatever Lambda calls that.
-func TestEndedFunctionsAreTriedAgain(t *testing.T) {
+// A state tries again what Lambda ended or could not begin, whatever Lambda calls that.
+func TestLambdasErrorsAreTriedAgain(t *testing.T) {
 	for name, s := range project(t, nil).Machine.States {
 		var retried []string
 		for _, r := range s.Retry {
 			retried = append(retried, r.ErrorEquals...)
 		}
 		if s.Parameters["FunctionName"] != nil {
-			require.Subset(t, retried, []string{"Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory"}, name)
+			require.Subset(t, retried, []string{"Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory",
+				"Lambda.ENILimitReachedException", "Lambda.SubnetIPAddressLimitReachedException"}, name)
 		}
 	}
 }
