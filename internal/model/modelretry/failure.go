@@ -56,12 +56,12 @@ func NameModel(err error, id string) {
 // ReadRetryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date,
 // so that no clock is needed.
 func ReadRetryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
-		return time.Duration(ms * float64(time.Millisecond))
+	value, unit := h.Get("Retry-After-Ms"), time.Millisecond
+	if value == "" {
+		value, unit = h.Get("Retry-After"), time.Second
 	}
-	value := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
+	if n, err := strconv.ParseFloat(value, 64); err == nil && n >= 0 && n < 1e9 { // Groq has fractions of seconds
+		return time.Duration(n * float64(unit))
 	}
 	at, err := http.ParseTime(value)
 	now, noDate := http.ParseTime(h.Get("Date"))

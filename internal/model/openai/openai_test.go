@@ -283,6 +283,7 @@ func TestRetryAfter(t *testing.T) {
 	}{
 		{"", "", 0},
 		{"7", "", 7 * time.Second},
+		{"7.25", "", 7250 * time.Millisecond}, // Groq
 		{"-7", "", 0},
 		{"99999999999999999999", "", 0},
 		{"soon", "", 0},
