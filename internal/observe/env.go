@@ -155,7 +155,8 @@ func describeResource(ctx context.Context, getenv func(string) string) (*resourc
 		about = append(about, semconv.CloudProviderAWS, semconv.CloudPlatformAWSLambda,
 			semconv.CloudRegion(getenv("AWS_REGION")), semconv.FaaSName(name),
 			semconv.FaaSVersion(getenv("AWS_LAMBDA_FUNCTION_VERSION")),
-			semconv.FaaSInstance(getenv("AWS_LAMBDA_LOG_STREAM_NAME")))
+			semconv.FaaSInstance(getenv("AWS_LAMBDA_LOG_STREAM_NAME")),
+			semconv.ServiceInstanceID(getenv("AWS_LAMBDA_LOG_STREAM_NAME")))
 	}
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(about...), resource.WithFromEnv())
 }

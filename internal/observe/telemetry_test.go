@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/countersign/countersign/internal/clock"
@@ -168,4 +169,24 @@ func TestFromEnvOfAFunction(t *testing.T) {
 			require.NotContains(t, log.String(), "s3cret")
 		})
 	}
+}
+
+// manual is OTLP with a reader of its own.
+type manual struct {
+	observe.OTLP
+	reader sdkmetric.Reader
+}
+
+func (m manual) Metrics(context.Context, string) (sdkmetric.Reader, error) { return m.reader, nil }
+
+// The metrics of two processes of a function are two series: each counts from zero.
+func TestEachProcessIsAnInstance(t *testing.T) {
+	env := map[string]string{"OTEL_METRICS_EXPORTER": "otlp", "AWS_LAMBDA_FUNCTION_NAME": "step", "AWS_LAMBDA_LOG_STREAM_NAME": "2026/01/01/[1]a"}
+	m, c := manual{reader: sdkmetric.NewManualReader()}, observe.TelemetryConfig{Clock: clock.System()}
+	tel, err := observe.TelemetryFromEnv(t.Context(), func(name string) string { return env[name] }, m, c)
+	require.NoError(t, err)
+	defer tel.Shutdown(t.Context())
+	var got metricdata.ResourceMetrics
+	require.NoError(t, m.reader.Collect(t.Context(), &got))
+	require.Contains(t, got.Resource.String(), "service.instance.id=2026/01/01/[1]a")
 }
