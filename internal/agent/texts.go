@@ -126,7 +126,7 @@ func TextMedia(media []run.Media) string {
 	return "The tool gave " + joined(media, ", ", MediaName) + "."
 }
 
-// TextMediaLeftOut says which medium of a tool's result could not be stored, and why.
+// TextMediaLeftOut says which medium could not be stored or shown, and why.
 func TextMediaLeftOut(m run.Media, why string) string {
 	return "[" + MediaName(m) + " is left out: " + why + "]"
 }

@@ -94,8 +94,8 @@ func (g *grouping) add(m run.Message) error {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
 		block, err := g.attachments.block(b)
-		if err != nil {
-			return err
+		if err != nil { // a file that a tool gave does not end the run
+			return g.add(run.Message{Role: m.Role, Block: run.Text{Text: agent.TextMediaLeftOut(b, err.Error())}})
 		}
 		g.endTurn()
 		g.user = append(g.user, block)

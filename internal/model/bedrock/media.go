@@ -68,20 +68,20 @@ type attachments struct {
 	bytes     int
 }
 
-// block makes a block of media; its error completes the sentence "message 3 ...".
+// block makes a block of media. Its error says why the request goes without them.
 func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	data, err := base64.StdEncoding.DecodeString(m.Data)
 	if err != nil || len(data) == 0 {
-		return nil, errors.New("is media whose data is not base64")
+		return nil, errors.New("its data is not base64")
 	}
 	kind, _, err := mime.ParseMediaType(m.MediaType)
 	if err != nil {
-		return nil, errors.New("is media without a media type")
+		return nil, errors.New("it has no media type")
 	}
-	if a.bytes += len(data); a.bytes > maxMedia {
-		return nil, fmt.Errorf("is media with which the request has %d bytes of it; Bedrock takes at most %d", a.bytes,
-			maxMedia)
+	if a.bytes+len(data) > maxMedia {
+		return nil, fmt.Errorf("a request to Bedrock has at most %d bytes of media", maxMedia)
 	}
+	a.bytes += len(data)
 	if format, ok := imageFormats[kind]; ok {
 		return &types.ContentBlockMemberImage{Value: types.ImageBlock{
 			Format: format, Source: &types.ImageSourceMemberBytes{Value: data},
@@ -97,15 +97,16 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 		format, ok = types.DocumentFormatTxt, true
 	}
 	if !ok {
-		return nil, errors.New("is media of a type that Bedrock does not take")
+		return nil, errors.New("Bedrock does not take that type")
 	}
 	pictured := format == types.DocumentFormatPdf || format == types.DocumentFormatDocx
 	if len(data) > maxDocument && !pictured {
-		return nil, fmt.Errorf("is a document of %d bytes; Bedrock takes at most %d", len(data), maxDocument)
+		return nil, fmt.Errorf("Bedrock takes documents of at most %d bytes", maxDocument)
 	}
-	if a.documents++; a.documents > maxDocuments {
-		return nil, fmt.Errorf("is a document too many; Bedrock takes at most %d in a request", maxDocuments)
+	if a.documents == maxDocuments {
+		return nil, fmt.Errorf("a request to Bedrock has at most %d documents", maxDocuments)
 	}
+	a.documents++
 	// Bedrock refuses a name that comes twice. The same documents in the same order get the same names, so that the cached
 	// prefix stays the same.
 	name := neutralName(m.Name)

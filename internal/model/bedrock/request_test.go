@@ -234,8 +234,6 @@ func TestToolErrors(t *testing.T) {
 
 func TestRequestsThatCannotBeMade(t *testing.T) {
 	of := func(messages ...run.Message) agent.Request { return agent.Request{Messages: messages} }
-	doc := media("canary", "application/pdf", "AAAA")
-	half := media("canary", "video/mp4", base64.StdEncoding.EncodeToString(make([]byte, maxMedia/2)))
 	tests := []struct {
 		name string
 		r    agent.Request
@@ -245,16 +243,10 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 		{"nothing but blanks", of(ask(" "), say("")), "conversation is empty"},
 		{"media in a blob", of(user(run.Media{MediaType: "image/png", Blob: "canary"})), "message 0 is media that is the model's own or was not resolved"},
 		{"media of the model", of(ask("a"), assistant(run.Media{MediaType: "image/png", Data: "canary"})), "message 1 is media that is the model's own or was not resolved"},
-		{"media that is not base64", of(media("canary", "image/png", "canary!")), "message 0 is media whose data is not base64"},
-		{"media of no type", of(media("canary", "", "AAAA")), "message 0 is media without a media type"},
-		{"media of a strange type", of(media("canary", "canary/canary", "AAAA")), "message 0 is media of a type that Bedrock does not take"},
 		{"result in a blob", of(use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})), "message 1 is a tool_result that was not resolved"},
 		{"result without a call", of(result("canary", ""), use("canary", "{}")), "message 0 is a tool_result without its tool_use"},
 		{"id twice", of(use("canary", "{}"), use("canary", "{}")), "message 1 is a tool_use whose id is taken"},
 		{"input that is no JSON", of(use("canary", "canary")), "message 0 is a tool_use whose input is not JSON"},
-		{"a text document that is too large", of(ask("a"), media("canary", "text/csv", base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1)))), "message 1 is a document of 4718593 bytes; Bedrock takes at most 4718592"},
-		{"too many documents", of(ask("a"), doc, doc, doc, ask("b"), doc, doc, doc), "message 7 is a document too many; Bedrock takes at most 5 in a request"},
-		{"too much media", of(half, half, media("canary", "image/png", "AAAA")), "message 2 is media with which the request has 26214403 bytes of it; Bedrock takes at most 26214400"},
 		{"an output schema that is no object", agent.Request{Messages: []run.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`["canary"]`)}}, "output has a schema that is not a JSON object"},
 		{"options that are no object", agent.Request{Model: agent.ModelSpec{Options: json.RawMessage(`["canary"]`)}, Messages: []run.Message{ask("a")}}, "model's options are not a JSON object"},
 		{"no block", of(run.Message{Role: run.RoleUser}), "message 0 has no block"},
@@ -374,6 +366,25 @@ func gotText(out []types.Message) string {
 		}
 	}
 	return s.String()
+}
+
+// Files that Bedrock does not take are left out, and the model is told.
+func TestMediaThatAreLeftOut(t *testing.T) {
+	large := func(bytes int) string { return base64.StdEncoding.EncodeToString(make([]byte, bytes)) }
+	doc, film := media("d", "application/pdf", "AAAA"), media("f", "video/mp4", large(maxMedia/2))
+	for want, messages := range map[string][]run.Message{
+		"p (image/png) is left out: its data is not base64":                                   {media("p", "image/png", "!")},
+		"p () is left out: it has no media type":                                              {media("p", "", "AAAA")},
+		"p (application/zip) is left out: Bedrock does not take that type":                    {media("p", "application/zip", "AAAA")},
+		"p (text/csv) is left out: Bedrock takes documents of at most 4718592 bytes":          {media("p", "text/csv", large(maxDocument+1))},
+		"d (application/pdf) is left out: a request to Bedrock has at most 5 documents":       {doc, doc, doc, doc, doc, doc},
+		"p (image/png) is left out: a request to Bedrock has at most 26214400 bytes of media": {film, film, media("p", "image/png", "AAAA")},
+	} {
+		got, err := conversation("m", append([]run.Message{ask("q")}, messages...))
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Contains(t, got[0].Content, &types.ContentBlockMemberText{Value: "[" + want + "]"})
+	}
 }
 
 // How large a PDF may be is the model's to say.

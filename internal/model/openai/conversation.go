@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -47,6 +48,10 @@ type grouping struct {
 	user    []run.Block
 }
 
+// noDocuments are how types of files begin that no server takes.
+var noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip", "application/gzip",
+	"application/x-"}
+
 // add takes the next message; its error completes the sentence "message 3 ...".
 func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
@@ -61,8 +66,10 @@ func (g *grouping) add(m run.Message) error {
 		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
-		if strings.HasPrefix(b.MediaType, "audio/") || strings.HasPrefix(b.MediaType, "video/") {
-			return errors.New("is media of a type that chat completions do not take: want a picture or a document")
+		refused := func(kind string) bool { return strings.HasPrefix(b.MediaType, kind) }
+		if slices.ContainsFunc(noDocuments, refused) { // a file that a tool gave does not end the run
+			b := run.Text{Text: agent.TextMediaLeftOut(b, "chat completions take pictures and documents")}
+			return g.add(run.Message{Role: m.Role, Block: b})
 		}
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}

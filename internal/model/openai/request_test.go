@@ -131,6 +131,8 @@ func TestConversation(t *testing.T) {
 		{"media", []run.Message{ask("look"), user(run.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(run.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
 			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"files that nobody takes", []run.Message{ask("q"), user(run.Media{Name: "a.zip", MediaType: "application/zip", Data: "BBBB"}), user(run.Media{MediaType: "audio/mpeg", Data: "BBBB"})},
+			`[{"role":"user","content":"q\n\n[a.zip (application/zip) is left out: chat completions take pictures and documents]\n\n[(audio/mpeg) is left out: chat completions take pictures and documents]"}]`},
 		{"a file without a name", []run.Message{user(run.Media{MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"file","file":{"filename":"file","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
 		{"reasoning", []run.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), thinks, ask("s"), say("d"), thinks, use("c", `{}`), say("e")},
@@ -154,7 +156,6 @@ func TestConversation(t *testing.T) {
 func TestRequestsThatCannotBeMade(t *testing.T) {
 	of := func(messages ...run.Message) agent.Request { return agent.Request{Messages: messages} }
 	blob, own := run.Media{MediaType: "image/png", Blob: "canary"}, run.Media{MediaType: "image/png", Data: "canary"}
-	film := run.Media{MediaType: "video/mp4", Data: "canary"}
 	tests := []struct {
 		name string
 		r    agent.Request
@@ -162,8 +163,6 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 	}{
 		{"media in a blob", of(user(blob)), "message 0 is media that is the model's own or was not resolved"},
 		{"media of the model", of(assistant(own)), "message 0 is media that is the model's own or was not resolved"},
-		{"media that is no picture and no document", of(user(film)),
-			"message 0 is media of a type that chat completions do not take: want a picture or a document"},
 		{"result in a blob", of(use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})),
 			"message 1 is a tool_result that was not resolved"},
 		{"result without a call", of(result("canary", ""), use("canary", "{}")),
