@@ -2,6 +2,7 @@ package openai
 
 import (
 	"cmp"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,9 +49,13 @@ type grouping struct {
 	user    []run.Block
 }
 
-// noDocuments are how types of files begin that no server takes.
-var noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip", "application/gzip",
-	"application/x-"}
+// How the types of files begin that are shown as text, since OpenAI takes no files but PDF, and of those that no server
+// takes.
+var (
+	textFiles   = []string{"text/", "application/json", "application/yaml", "application/xml"}
+	noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip", "application/gzip",
+		"application/x-"}
+)
 
 // add takes the next message; its error completes the sentence "message 3 ...".
 func (g *grouping) add(m run.Message) error {
@@ -66,10 +71,15 @@ func (g *grouping) add(m run.Message) error {
 		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
-		refused := func(kind string) bool { return strings.HasPrefix(b.MediaType, kind) }
-		if slices.ContainsFunc(noDocuments, refused) { // a file that a tool gave does not end the run
-			b := run.Text{Text: agent.TextMediaLeftOut(b, "chat completions take pictures and documents")}
-			return g.add(run.Message{Role: m.Role, Block: b})
+		is := func(kind string) bool { return strings.HasPrefix(b.MediaType, kind) }
+		text := ""
+		if data, err := base64.StdEncoding.DecodeString(b.Data); slices.ContainsFunc(textFiles, is) && err == nil {
+			text = "[" + agent.MediaName(b) + "]\n" + strings.ToValidUTF8(string(data), "\uFFFD")
+		} else if slices.ContainsFunc(noDocuments, is) { // a file that a tool gave does not end the run
+			text = agent.TextMediaLeftOut(b, "chat completions take pictures and documents")
+		}
+		if text != "" {
+			return g.add(run.Message{Role: m.Role, Block: run.Text{Text: text}})
 		}
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}

@@ -133,6 +133,8 @@ func TestConversation(t *testing.T) {
 			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
 		{"files that nobody takes", []run.Message{ask("q"), user(run.Media{Name: "a.zip", MediaType: "application/zip", Data: "BBBB"}), user(run.Media{MediaType: "audio/mpeg", Data: "BBBB"})},
 			`[{"role":"user","content":"q\n\n[a.zip (application/zip) is left out: chat completions take pictures and documents]\n\n[(audio/mpeg) is left out: chat completions take pictures and documents]"}]`},
+		{"a text file", []run.Message{user(run.Media{Name: "n.md", MediaType: "text/markdown; charset=utf-8", Data: "IyBIaQ=="}), user(run.Media{MediaType: "application/json", Data: "e30="})},
+			`[{"role":"user","content":"[n.md (text/markdown; charset=utf-8)]\n# Hi\n\n[(application/json)]\n{}"}]`},
 		{"a file without a name", []run.Message{user(run.Media{MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"file","file":{"filename":"file","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
 		{"reasoning", []run.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), thinks, ask("s"), say("d"), thinks, use("c", `{}`), say("e")},
