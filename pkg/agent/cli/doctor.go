@@ -187,7 +187,7 @@ func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelS
 		switch {
 		case m.Provider == "bedrock" && failed.Class == agent.ModelAuth:
 			mend = modelAccess
-		case m.Provider == "bedrock" && failed.Lasting:
+		case m.Provider == "bedrock" && (failed.Lasting || failed.Class == agent.ModelInvalid):
 			mend = "name a model, or an inference profile such as eu." + m.ID + ", that the region offers"
 		case failed.Class == agent.ModelThrottled:
 			mend = "ask for more of the model's quota (Service Quotas), or wait"

@@ -175,7 +175,8 @@ func TestDoctor(t *testing.T) {
 	server := httptest.NewServer(a)
 	defer server.Close()
 	models := standins.NewBedrock(standins.Reply{Blocks: []standins.Block{standins.Text("Yes.")}},
-		standins.Failure{Status: http.StatusForbidden, Code: "AccessDeniedException", Message: "no access"})
+		standins.Failure{Status: http.StatusForbidden, Code: "AccessDeniedException", Message: "no access"},
+		standins.Failure{Status: http.StatusBadRequest, Code: "ValidationException", Message: "on-demand throughput isn’t supported"})
 	defer models.Close()
 	d.env = map[string]string{lambdafn.EnvSlackURL: server.URL}
 	setAWS(t, map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": models.URL()})
@@ -218,6 +219,7 @@ func TestDoctor(t *testing.T) {
 	require.NoDirExists(t, d.home())
 
 	a.sick = false
+	require.Contains(t, d.exits(1, "doctor", "--stack", "shop").stdout.String(), "an inference profile such as eu.anthropic.claude-test")
 	none := d.exits(2, "doctor", "--stack", "nowhere")
 	require.Contains(t, none.stderr.String(), "there are no functions of stack nowhere in eu-central-1")
 }
