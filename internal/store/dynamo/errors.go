@@ -95,17 +95,3 @@ func isUncertain(err error) bool {
 	}
 	return !errors.As(err, &response) || response.HTTPStatusCode() >= http.StatusInternalServerError
 }
-
-// isTransient reports whether err says that nothing was done this time and that a retry may succeed.
-func isTransient(err error) bool {
-	if err == nil {
-		return false
-	}
-	var cancelled *types.TransactionCanceledException
-	n := 1
-	if errors.As(err, &cancelled) {
-		n = len(cancelled.CancellationReasons)
-	}
-	err = explain(err, n)
-	return errors.Is(err, store.ErrThrottled) || errors.Is(err, store.ErrConflict)
-}

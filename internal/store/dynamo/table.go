@@ -265,7 +265,7 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	_, err := t.transactWriteItems(ctx, in)
 	if isUncertain(err) && ctx.Err() == nil {
 		_, err = t.transactWriteItems(ctx, in)
-		if isTransient(err) {
+		if again := explain(err, len(ops)); errors.Is(again, store.ErrThrottled) || errors.Is(again, store.ErrConflict) {
 			//nolint:errorlint // a sentinel would say that nothing was written
 			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), first.PK, first.SK, err)
 		}
