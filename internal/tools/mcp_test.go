@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,6 +103,26 @@ func TestOneConnectionAnInvocation(t *testing.T) {
 	require.Len(t, p.calls("server/discover"), 1)
 	require.Len(t, p.calls("tools/list"), 1)
 	require.Len(t, p.calls("tools/call"), 20)
+}
+
+// A server that was started again knows none of its sessions: the call is made in a new one.
+func TestServerStartedAgain(t *testing.T) {
+	var again atomic.Bool
+	server := served([]string{"2025-06-18"}, false, greeter)
+	r := over(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if again.Swap(false) {
+			end := q.Clone(q.Context())
+			end.Method, end.Body = http.MethodDelete, http.NoBody
+			server.ServeHTTP(httptest.NewRecorder(), end)
+		}
+		server.ServeHTTP(w, q)
+	}))
+	for range 2 {
+		res, err := r.call("greet", tool.Call{Args: json.RawMessage(`{"name":"Ana"}`)})
+		require.NoError(t, err)
+		require.Contains(t, res.Content, "Hello Ana")
+		again.Store(true)
+	}
 }
 
 // A server that keeps a session for us is told when the invocation ends.

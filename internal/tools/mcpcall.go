@@ -91,7 +91,9 @@ func (l *link) send(ctx, session context.Context, p *sdk.CallToolParams) (exchan
 func (l *link) unanswered(session context.Context, x exchange, err error) error {
 	var refusal *jsonrpc.Error
 	switch {
-	case !x.sent && session.Err() == nil && (l.ctx.Err() != nil || errors.Is(err, sdk.ErrConnectionClosed)):
+	// a server that was started again does not know the session, and did nothing
+	case session.Err() == nil && (errors.Is(err, sdk.ErrSessionMissing) ||
+		!x.sent && (l.ctx.Err() != nil || errors.Is(err, sdk.ErrConnectionClosed))):
 		l.cut(errEnded)
 		return l.failed(errGone)
 	// In an answer of HTTP that says no. -32005 is the SDK's own code for requests that its transport gives up on,
