@@ -56,9 +56,10 @@ var rows = map[string][]row{
 		{path: "/v1/chat/payer", body: `{"id":"t","trigger":"submit-message","messages":[{"id":"{run}","role":"assistant","parts":[]},{"id":"u","role":"user","parts":[{"type":"text","text":"Hello?"}]}]}`},
 		{path: "/v1/chat/payer", body: `{"id":"t","trigger":"submit-message","messages":[{"id":"{run}","role":"assistant","parts":[{"type":"dynamic-tool","toolCallId":"c1","state":"approval-responded","approval":{"id":"{approval}","approved":true}}]}]}`},
 	},
-	"POST /v1/callbacks/{token}": {{path: "{token}", body: `{"result":1}`, open: true}},
-	"POST /v1/blobs":             {{path: "/v1/blobs", body: `{"mediaType":"text/plain","bytes":10,"sha256":"{sha}"}`}},
-	"PUT /v1/blobs/{sha256}":     {{path: "/v1/blobs/{sha}", body: `x`}},
+	"GET /v1/chat/{agent}/{chat}/stream": {{path: "/v1/chat/payer/t/stream", list: true}},
+	"POST /v1/callbacks/{token}":         {{path: "{token}", body: `{"result":1}`, open: true}},
+	"POST /v1/blobs":                     {{path: "/v1/blobs", body: `{"mediaType":"text/plain","bytes":10,"sha256":"{sha}"}`}},
+	"PUT /v1/blobs/{sha256}":             {{path: "/v1/blobs/{sha}", body: `x`}},
 	"GET /v1/approvals": {
 		{path: "/v1/approvals", list: true}, {path: "/v1/approvals?status=pending&limit=200", list: true},
 		{path: "/v1/approvals?run={run}"}, {path: "/v1/approvals?root={run}"},
@@ -129,7 +130,7 @@ func TestA9OtherTenantsAreNobodys(t *testing.T) {
 							require.NotContains(t, theirs.blankIn(got.Body, r), secret, "%s %s", method, r.path)
 						}
 						if r.list {
-							require.Equal(t, http.StatusOK, got.StatusCode, got.Body)
+							require.Less(t, got.StatusCode, 300, got.Body)
 							require.NotContains(t, got.Body, theirs.run)
 							continue
 						}

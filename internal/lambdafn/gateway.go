@@ -76,7 +76,7 @@ func Stream(h http.Handler, log *slog.Logger) InvokeStream {
 }
 
 // streamed are the routes that a function URL serves.
-var streamed = []string{"GET " + api.Path + "runs/{id}/events", "POST " + api.ChatPath}
+var streamed = []string{"GET " + api.Path + "runs/{id}/events", "POST " + api.ChatPath, "GET " + api.ChatStreamPath}
 
 // Stream answers the events of a function URL that streams: the events of runs and chats, and nothing else. Ended is
 // called before an answer ends.

@@ -19,8 +19,11 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// ChatPath is the path that a chat of the AI SDK posts to.
-const ChatPath = "/v1/chat/{agent}"
+// The paths that a chat of the AI SDK posts to, and takes a response up again by.
+const (
+	ChatPath       = "/v1/chat/{agent}"
+	ChatStreamPath = ChatPath + "/{chat}/stream"
+)
 
 const (
 	// maxChat is the size of a chat's body in bytes: it has the whole conversation, and a function takes 6 MB.
@@ -29,13 +32,15 @@ const (
 	maxParts = 10_000
 	// maxUnanswered is how many messages back a run is looked for whose response the client does not have.
 	maxUnanswered = 10
+	// chatKept is how long it is known at least what a conversation was answered last.
+	chatKept = 24 * time.Hour
 	// chatWindow is the longest duration of a response. Where a function's time is shorter, its deadline ends it.
 	chatWindow = 5 * time.Minute
 )
 
-// Chat is the body of POST /v1/chat/{agent}, as the AI SDK's DefaultChatTransport sends it. The last
-// message is read, and of the assistant's newest one which run it shows, up to which entry. What else the messages say
-// is not believed.
+// Chat is the body of POST /v1/chat/{agent}, as the AI SDK's DefaultChatTransport sends it. The last message is read,
+// or the response that messageId names, and of the newest response which run it shows, up to which entry. What else
+// the messages say is not believed.
 type Chat struct {
 	ID        string            `json:"id"`       // of the conversation
 	Messages  []json.RawMessage `json:"messages"` // UI messages
@@ -111,8 +116,8 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 		return 0, nil, err
 	}
 	if b.Trigger != "submit-message" {
-		return 0, nil, invalidProblem("trigger: got %.64q, want submit-message; POST /v1/runs/{id}/fork repeats a reply",
-			b.Trigger)
+		return 0, nil, invalidProblem("trigger: got %.64q, want submit-message: what a reply's tools did would be done "+
+			"twice; send a message, or POST /v1/runs/{id}/fork", b.Trigger)
 	}
 	if len(b.Messages) == 0 {
 		return 0, nil, invalidProblem("messages: got nothing, want those of the conversation")
@@ -126,6 +131,11 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 		}
 	}
 	last := messages[len(messages)-1]
+	for _, m := range messages {
+		if m.ID == b.MessageID && m.run() != "" { // its answers are sent, whatever was said since
+			last = m
+		}
+	}
 	var turn chatTurn
 	switch {
 	case last.Role == "user":
@@ -138,7 +148,50 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 	if err != nil {
 		return 0, nil, err
 	}
+	err = s.Table.Write(r.Context(), store.Op{Kind: store.Put, Item: store.Item{Key: chatKey(r, c, b.ID),
+		Attrs: map[string]store.Value{"run": store.Str(turn.run), "next": store.Num(turn.next),
+			"message": store.Str(turn.message), "TTL": store.Num(s.Clock.Now().Add(chatKept).Unix())}}})
+	if err != nil {
+		return 0, nil, fmt.Errorf("note the response of chat %s: %w", b.ID, err)
+	}
 	return 0, nil, s.streamChat(w, r, c, turn)
+}
+
+// chatAgent returns the agent that the path names.
+func (s *server) chatAgent(r *http.Request) (*agent.Definition, error) {
+	def, err := s.findDefinition(Start{Agent: r.PathValue("agent")})
+	if p, ok := errors.AsType[*Problem](err); ok && p.Type == UnknownAgent {
+		err = problem(NoSuchPath, "%s", p.Detail)
+	}
+	return def, err
+}
+
+// chatKey is the key of what a conversation was answered last.
+func chatKey(r *http.Request, c Caller, talk string) store.Key {
+	return store.Key{PK: "T#" + c.Tenant + "#CHAT#" + r.PathValue("agent") + "#" + talk, SK: "A"}
+}
+
+// resumeChat repeats the response that a conversation was given last, if the run goes on, for a client that lost it.
+func (s *server) resumeChat(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	var it store.Item
+	_, err := s.chatAgent(r)
+	if talk := r.PathValue("chat"); err == nil && checkText("chat", talk, maxKey/2) == nil {
+		it, _, err = s.Table.Get(r.Context(), chatKey(r, c, talk))
+	}
+	if id := it.Attrs["run"].String(); err == nil && id != "" && r.Method != http.MethodHead {
+		l, err := s.Journal.Load(r.Context(), c.Tenant, id)
+		if err == nil && !isResting(l) {
+			return 0, nil, s.streamChat(w, r, c, chatTurn{id, it.Attrs["next"].Int(), it.Attrs["message"].String(),
+				stream.NewChat(nil, nil, nil)})
+		} else if err != nil && !errors.Is(err, store.ErrNoRun) {
+			return 0, nil, err
+		}
+	}
+	if err == nil {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return 0, nil, err
 }
 
 // parts reads the parts of a message.
@@ -173,10 +226,7 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 	if err != nil {
 		return turn, err
 	}
-	def, err := s.findDefinition(Start{Agent: name})
-	if p, ok := errors.AsType[*Problem](err); ok && p.Type == UnknownAgent { // the path names it
-		err = problem(NoSuchPath, "%s", p.Detail)
-	}
+	def, err := s.chatAgent(r)
 	if err == nil {
 		err = s.checkDelegates(def)
 	}
@@ -184,10 +234,15 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 		return turn, err
 	}
 	key := func(m uiMessage) string { return fmt.Sprintf("chat:%d:%s:%s", len(talk), talk, m.ID) }
+	runKey := func(m uiMessage, blocks []run.UserBlock) string { // an edited message starts another run
+		raw, _ := json.Marshal(blocks) // blocks always can be
+		return key(m) + ":" + store.BlobDigest(raw)
+	}
 	shown := ""
 	for i, m := range slices.Backward(messages[:len(messages)-1]) {
 		if m.Role == "user" && len(messages)-i <= maxUnanswered { // its response may be lost
-			id := agent.RunID(c.Tenant, name, key(m))
+			said, _ := m.read() // what cannot be read has started no run
+			id := agent.RunID(c.Tenant, name, runKey(m, said))
 			if _, err := s.Journal.Head(r.Context(), c.Tenant, id); err == nil {
 				shown, turn = id, chatTurn{run: id, chat: stream.NewChat(nil, nil, nil)}
 				break
@@ -207,11 +262,15 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 	if shown != "" {
 		// A repeated message is known to a run that has ended since.
 		err = s.Inputs.Send(r.Context(), c.Tenant, shown, key(last), c.Principal.ID, blocks)
+		if errors.Is(err, store.ErrOtherInput) {
+			err = problem(KeyReused, "%s: run %s was told something else by it already, which cannot be taken back; send "+
+				"another message", last.place, shown)
+		}
 		if turn.message = shown + "." + last.ID; !errors.Is(err, runtime.ErrRunFinished) {
 			return turn, err
 		}
 	}
-	started, err := s.Starter.Start(r.Context(), runtime.Start{Tenant: c.Tenant, Agent: def, Key: key(last),
+	started, err := s.Starter.Start(r.Context(), runtime.Start{Tenant: c.Tenant, Agent: def, Key: runKey(last, blocks),
 		Message: blocks, Continues: shown, By: []string{c.Principal.ID}})
 	return chatTurn{run: started.Run, message: started.Run, chat: stream.NewChat(nil, nil, nil)}, err
 }
@@ -375,8 +434,7 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 	v.chat.Ask = func(id string) (stream.ChatRequest, error) { return s.describeRequest(ctx, c, id) }
 	t := s.beginStream(w, v)
 	t.drained = now.State.Drained + int64(len(now.Inbox))
-	rests := len(now.Inbox) == 0 && turn.next >= now.State.Entries && (now.State.Status == run.RunDone ||
-		now.State.Status == run.RunWaiting && waitsForPeople(&now.State))
+	rests := isResting(now) && turn.next >= now.State.Entries
 	if rests {
 		v.next, v.state = now.State.Entries, now.State
 	}
@@ -436,6 +494,12 @@ func (s *server) peopleBelow(ctx context.Context, of *run.AgentState) (call, bel
 		}
 	}
 	return "", "", nil
+}
+
+// isResting reports whether nothing is under way: a run is done or waits for people, and has taken everything in.
+func isResting(l store.Loaded) bool {
+	return len(l.Inbox) == 0 &&
+		(l.State.Status == run.RunDone || l.State.Status == run.RunWaiting && waitsForPeople(&l.State))
 }
 
 // waitsForPeople reports whether a parked run waits for somebody else than services and the runs below it.

@@ -129,6 +129,22 @@ func TestChatOfAWaitingRun(t *testing.T) {
 	}
 }
 
+// An edited message starts another run. A click in an older message decides where the client names that message.
+func TestChatEditedAndClickedLate(t *testing.T) {
+	b := newBench(t, pay)
+	resume := func() int { return b.do("GET /v1/chat/payer/talk/stream", "").status }
+	require.Equal(t, http.StatusNoContent, resume())
+	first := b.chat(chatHello)
+	require.Equal(t, http.StatusNoContent, resume(), "people are asked")
+	edited := b.chat(strings.Replace(chatHello, "pay 5", "pay 6", 1))
+	one := find(t, edited, "start")["messageId"].(string)
+	require.NotEqual(t, find(t, first, "start")["messageId"], one)
+	late := chatHello + "," + shown(t, edited, "approval-responded", map[string]any{"approved": false}) +
+		`, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "held"}]}`
+	got := b.do("POST /v1/chat/payer", strings.Replace(body(late), "{", `{"messageId": "`+one+`", `, 1))
+	require.Contains(t, got.body, "tool-output-denied")
+}
+
 // Who may not decide has nothing to press. An answer of a quorum that is not complete ends the response. What somebody
 // has edited is shown to whoever approves it and to whoever has, and is asked about where the answer was about what was
 // shown before.
@@ -198,25 +214,39 @@ func TestChatTellsOthersDecisions(t *testing.T) {
 }
 
 // A response goes on while the run waits for no person, for five minutes or as long as its function has, and says where
-// it ended. One that a gateway holds back is whole, too.
+// it ended. One that a gateway holds back is whole, too. Who lost it is given all of it again.
 func TestChatWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newUnserved(t, `{"calls": [{"id": "c1", "name": "shop", "input": {}}]}`, func(d *agent.Definition) {
-			d.Tools = append(d.Tools, agent.ToolSpec{Name: "shop", Kind: agent.KindService, Description: "Asks.", Effect: run.EffectRead,
-				Schema: json.RawMessage(`{"type": "object"}`)})
-		})
+		b := newUnserved(t, shops, addShop)
 		for _, limit := range []time.Duration{time.Hour, 28 * time.Second} {
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/payer", strings.NewReader(body(chatHello)))
-			r.Header.Set("Content-Type", "application/json")
-			w, begin := httptest.NewRecorder(), time.Now()
-			api.Handler(b.backend).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-			require.Equal(t, min(limit, 5*time.Minute), time.Since(begin))
-			require.Contains(t, w.Body.String(), `"tool-input-available"`)
-			require.Contains(t, w.Body.String(), `{"type":"finish","finishReason":"other","messageMetadata":{"next":4}}`+"\n\ndata: [DONE]\n\n")
-			cancel()
+			for _, line := range []string{"POST /v1/chat/payer", "GET /v1/chat/payer/talk/stream"} {
+				begin := time.Now()
+				got := b.chatFor(line, limit)
+				require.Equal(t, min(limit, 5*time.Minute), time.Since(begin))
+				require.Contains(t, got.body, `"tool-input-available"`)
+				require.Contains(t, got.body, `{"type":"finish","finishReason":"other","messageMetadata":{"next":4}}`+"\n\ndata: [DONE]\n\n")
+			}
 		}
 	})
+}
+
+// shops calls the service that addShop gives an agent.
+const shops = `{"calls": [{"id": "c1", "name": "shop", "input": {}}]}`
+
+func addShop(d *agent.Definition) {
+	d.Tools = append(d.Tools, agent.ToolSpec{Name: "shop", Kind: agent.KindService, Description: "Asks.", Effect: run.EffectRead,
+		Schema: json.RawMessage(`{"type": "object"}`)})
+}
+
+// chatFor asks for a chat's response, which is held back and has so much time.
+func (b *bench) chatFor(line string, limit time.Duration) answer {
+	method, path, _ := strings.Cut(line, " ")
+	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
+	defer cancel()
+	r, w := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body(chatHello))), httptest.NewRecorder()
+	r.Header.Set("Content-Type", "application/json")
+	api.Handler(b.backend).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	return answer{w.Code, w.Header(), w.Body.String()}
 }
 
 // A body that is no chat's, and what belongs to another run or agent, is refused by name, and nothing is done.

@@ -57,6 +57,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/runs/{id}/fork", "", (*server).forkRun},
 	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", "", (*server).undoCall},
 	{http.MethodPost, ChatPath, "", (*server).receiveChat},
+	{http.MethodGet, ChatStreamPath, "", (*server).resumeChat},
 	{http.MethodPost, callbackPath, "", (*server).receiveCallback},
 	{http.MethodPost, "/v1/blobs", "", (*server).announceUpload},
 	{http.MethodPut, "/v1/blobs/{sha256}", "", (*server).receiveUpload},
@@ -95,11 +96,6 @@ func Handler(b Backend) http.Handler {
 			refuse(w, r)
 			return
 		}
-		if r.Method == http.MethodHead { // GET without a stream; whoever serves leaves the body out
-			r = r.Clone(r.Context())
-			r.Method = http.MethodGet
-			r.Header.Del("Accept")
-		}
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -125,7 +121,7 @@ func (s *server) serveRoute(w http.ResponseWriter, r *http.Request) {
 		if to.path != r.Pattern {
 			continue
 		}
-		if to.method != r.Method {
+		if to.method != r.Method && (to.method != http.MethodGet || r.Method != http.MethodHead) {
 			allowed = append(allowed, to.method)
 			continue
 		}
@@ -166,7 +162,7 @@ func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) 
 	if err == nil {
 		err = checkQuery(r, strings.Fields(to.query))
 	}
-	if err == nil && s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
+	if err == nil && s.Ready != nil && to.method != http.MethodGet && to.method != http.MethodDelete {
 		err = s.Ready(r.Context())
 	}
 	if err == nil && strings.HasPrefix(r.Pattern, "/v1/people") {

@@ -37,6 +37,9 @@ const xDigest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a488
 func TestDocumentHasTheServersRoutes(t *testing.T) {
 	d := readDocument(t)
 	require.Equal(t, api.Routes(), d.operations(), "docs/openapi.yaml and the route table differ")
+	for _, op := range api.Routes() {
+		require.NotEmpty(t, d.operation(op).Summary, op)
+	}
 }
 
 // Unknown parameters are refused with the list of the known ones.
@@ -70,7 +73,7 @@ func real(op string, run api.Run) string {
 		id = "user:ana"
 	}
 	return strings.NewReplacer("{call}", "c1", "{token}", bearer(run.ID, "c1", time.Hour), "{id}", id,
-		"{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
+		"{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay", "{chat}", "talk").Replace(op)
 }
 
 // Every answer that is documented is one the server gives, and every answer it gives is as documented.
@@ -311,6 +314,12 @@ func (d *document) ends(t *testing.T) {
 		d.check(t, "GET /v1/grants", got)
 		require.Contains(t, got.body, shows)
 		d.check(t, "DELETE /v1/grants/{agent}/{tool}", standing.do("DELETE /v1/grants/payer/pay", ""))
+	}
+
+	ask("GET /v1/chat/{agent}/{chat}/stream", one, "", http.StatusNoContent, "")
+	slow := newBench(t, shops, addShop)
+	for _, op := range []string{"POST /v1/chat/{agent}", "GET /v1/chat/{agent}/{chat}/stream"} {
+		d.check(t, op, slow.chatFor(real(op, one), 100*time.Millisecond))
 	}
 
 	failed := newBench(t, `{"error": "auth"}`)

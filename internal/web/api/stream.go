@@ -38,7 +38,7 @@ func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (i
 	if err != nil {
 		return 0, nil, err
 	}
-	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && r.Method != http.MethodHead {
 		return 0, nil, s.streamEvents(w, r, &of, from, form)
 	}
 	return readPage(r, func(limit int, _ string) ([]any, string, error) {
