@@ -1,12 +1,15 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -409,10 +412,27 @@ func (s *server) describeRequest(ctx context.Context, c Caller, id string) (out 
 		out.Args = a.Args
 	}
 	out.Mine = a.IsOpen(now) && a.Kind == approval.KindCall && a.Awaits(c.Principal, now) &&
-		a.ChannelsOf("").Count(s.Via, "")
+		a.ChannelsOf("").Count(s.Via, "") && isExactInBrowsers(a.Args)
 	approvers, above := a.ApproversAt(now)
 	out.Shown = chatRequest{a.Digest, a.Sentence, approvers, above, a.Quorum, a.ExpiresAt}
 	return out, err
+}
+
+// isExactInBrowsers reports whether a browser shows each number as it is: it reads them as float64.
+func isExactInBrowsers(args json.RawMessage) bool {
+	d := json.NewDecoder(bytes.NewReader(args))
+	for d.UseNumber(); ; {
+		token, err := d.Token()
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+		if n, is := token.(json.Number); is {
+			f, _ := n.Float64() // one that is too large is none that can be compared
+			if c, err := jsonx.CompareNumbers(n.String(), strconv.FormatFloat(f, 'g', -1, 64)); err != nil || c != 0 {
+				return false
+			}
+		}
+	}
 }
 
 // streamChat responds with what the run does, until it has ended or waits for people, and has taken in what the client

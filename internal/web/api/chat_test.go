@@ -180,12 +180,17 @@ func TestChatWithOthers(t *testing.T) {
 	require.Equal(t, 6, <-b.paid)
 }
 
-// A rule that takes approvals by other channels alone has nothing to press.
+// A rule that takes approvals by other channels alone has nothing to press, nor has a number that a browser reads as
+// another one.
 func TestChatAsksByItsChannel(t *testing.T) {
-	b := newBench(t, pay, func(d *agent.Definition) {
+	slack := newBench(t, pay, func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaSlack}}}
 	})
-	require.Equal(t, "start start-step text-start text-delta text-end tool-input-start tool-input-available finish-step data-waiting finish", kinds(b.chat(chatHello)))
+	large := newBench(t, strings.Replace(pay, "5}", "9007199254740993}", 1))
+	for _, b := range []*bench{slack, large} {
+		require.Equal(t, "start start-step text-start text-delta text-end tool-input-start tool-input-available finish-step data-waiting finish", kinds(b.chat(chatHello)))
+	}
+	require.Contains(t, kinds(newBench(t, strings.Replace(pay, "5}", "50e-1}", 1)).chat(chatHello)), "tool-approval-request")
 }
 
 // What somebody else has decided meanwhile is told with the rest.
