@@ -479,7 +479,7 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 }
 
 // followChat follows a run as a stream of its events does. Every ten seconds it looks whether a run below it waits for
-// people: that is the end, too.
+// people: that is the end, too. Else it sends a comment, so that no proxy takes the response for dead.
 func (s *server) followChat(ctx context.Context, t *eventStream, watch Watch) error {
 	for {
 		some, cancel := s.Clock.WithTimeout(ctx, 10*time.Second)
@@ -495,6 +495,9 @@ func (s *server) followChat(ctx context.Context, t *eventStream, watch Watch) er
 		}
 		if below != "" {
 			return t.writeAll(t.chat.EndBelow(call, below))
+		}
+		if !t.isHeld {
+			_, _ = io.WriteString(t.out, ":\n\n") // follow flushes it, and says if the client has gone
 		}
 	}
 }

@@ -219,19 +219,24 @@ func TestChatTellsOthersDecisions(t *testing.T) {
 }
 
 // A response goes on while the run waits for no person, for five minutes or as long as its function has, and says where
-// it ended. One that a gateway holds back is whole, too. Who lost it is given all of it again.
+// it ended. One that a gateway holds back is whole, too. Who lost it is given all of it again. One that is not held back
+// has something every ten seconds, for proxies that end what is silent.
 func TestChatWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, shops, addShop)
 		for _, limit := range []time.Duration{time.Hour, 28 * time.Second} {
 			for _, line := range []string{"POST /v1/chat/payer", "GET /v1/chat/payer/talk/stream"} {
 				begin := time.Now()
-				got := b.chatFor(line, limit)
+				sent := httptest.NewRecorder()
+				got := b.chatFor(line, limit, struct{ http.ResponseWriter }{sent}, sent)
 				require.Equal(t, min(limit, 5*time.Minute), time.Since(begin))
 				require.Contains(t, got.body, `"tool-input-available"`)
 				require.Contains(t, got.body, `{"type":"finish","finishReason":"other","messageMetadata":{"next":4}}`+"\n\ndata: [DONE]\n\n")
 			}
 		}
+		sent := httptest.NewRecorder()
+		require.Contains(t, b.chatFor("GET /v1/chat/payer/talk/stream", 28*time.Second, sent, sent).body, "}\n\n:\n\n:\n\ndata: {")
+		require.Equal(t, "no", sent.Header().Get("X-Accel-Buffering"))
 	})
 }
 
@@ -243,15 +248,15 @@ func addShop(d *agent.Definition) {
 		Schema: json.RawMessage(`{"type": "object"}`)})
 }
 
-// chatFor asks for a chat's response, which is held back and has so much time.
-func (b *bench) chatFor(line string, limit time.Duration) answer {
+// chatFor asks for a chat's response, which goes to w, is recorded and has so much time.
+func (b *bench) chatFor(line string, limit time.Duration, w http.ResponseWriter, sent *httptest.ResponseRecorder) answer {
 	method, path, _ := strings.Cut(line, " ")
 	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
 	defer cancel()
-	r, w := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body(chatHello))), httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body(chatHello)))
 	r.Header.Set("Content-Type", "application/json")
-	api.Handler(b.backend).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-	return answer{w.Code, w.Header(), w.Body.String()}
+	api.Handler(b.backend).ServeHTTP(w, r)
+	return answer{sent.Code, sent.Header(), sent.Body.String()}
 }
 
 // A body that is no chat's, and what belongs to another run or agent, is refused by name, and nothing is done.

@@ -190,7 +190,7 @@ func (d *document) check(t *testing.T, op string, a answer) {
 
 // ordinary are the headers of every HTTP answer, and those that Guard adds to each of its port.
 var ordinary = []string{
-	"Content-Type", "Content-Length", "Date", "Cache-Control", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Referrer-Policy", "X-Frame-Options",
+	"Content-Type", "Content-Length", "Date", "Cache-Control", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Referrer-Policy", "X-Frame-Options", "X-Accel-Buffering",
 }
 
 // checkAnswer holds an answer to a documented response.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -319,7 +320,8 @@ func (d *document) ends(t *testing.T) {
 	ask("GET /v1/chat/{agent}/{chat}/stream", one, "", http.StatusNoContent, "")
 	slow := newBench(t, shops, addShop)
 	for _, op := range []string{"POST /v1/chat/{agent}", "GET /v1/chat/{agent}/{chat}/stream"} {
-		d.check(t, op, slow.chatFor(real(op, one), 100*time.Millisecond))
+		sent := httptest.NewRecorder()
+		d.check(t, op, slow.chatFor(real(op, one), 100*time.Millisecond, sent, sent))
 	}
 
 	failed := newBench(t, `{"error": "auth"}`)

@@ -121,6 +121,7 @@ func (s *server) streamEvents(
 func (s *server) beginStream(w http.ResponseWriter, v *journalReader) *eventStream {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would hold it back
 	if wire := v.format.Wire(); wire.Header != "" {
 		w.Header().Set(wire.Header, wire.Value)
 	}
