@@ -10,8 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -420,9 +418,8 @@ func (s formState) describeChanges(now formState) string {
 
 // Bounds of a form, in bytes and in characters.
 const (
-	maxForm   = 1 << 20
-	MaxNote   = 1000 // so many characters of a note reach the model (C4)
-	maxFields = 8    // beside those of arguments
+	maxForm = 1 << 20
+	MaxNote = 1000 // so many characters of a note reach the model (C4)
 )
 
 // fields are the allowed form fields, each at most once.
@@ -431,41 +428,17 @@ var fields = []string{"form", "action", "note", "args", "result", "tool", "text"
 // proofField is the field with the proof in the console's forms.
 const proofField = "key"
 
-func isForm(r *http.Request) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return err == nil && kind == "application/x-www-form-urlencoded"
-}
-
-// readForm reads a form strictly, with or without the proof field. People may see its error.
+// readForm reads a form of a request's page, with or without the proof field. People may see its error.
 func readForm(r *http.Request, proof bool) (map[string]string, error) {
-	if !isForm(r) {
-		return nil, fmt.Errorf("want a form of this page")
+	known := fields
+	if proof {
+		known = append(slices.Clip(fields), proofField)
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxForm+1))
-	if err != nil || len(body) > maxForm {
-		return nil, fmt.Errorf("want a form of at most %d bytes", maxForm)
-	}
-	values, err := url.ParseQuery(string(body))
-	if err != nil || len(values) > maxFields+maxMembers {
-		return nil, fmt.Errorf("want a form of this page")
-	}
-	got := map[string]string{}
-	known := 0
-	for name, all := range values {
-		member := strings.HasPrefix(name, fieldPrefix)
-		if !member {
-			known++
-		}
-		ours := member || slices.Contains(fields, name) || proof && name == proofField
-		if !ours || len(all) != 1 || known > maxFields {
-			return nil, fmt.Errorf("want a form of this page")
-		}
-		got[name] = strings.ReplaceAll(all[0], "\r\n", "\n") // as browsers send line ends
-	}
+	got, _, err := parseForm(r, known, false)
 	for _, name := range []string{"note", "text"} {
 		if n := len([]rune(got[name])); n > MaxNote {
 			return nil, fmt.Errorf("want at most %d characters, got %d", MaxNote, n)
 		}
 	}
-	return got, nil
+	return got, err
 }

@@ -79,7 +79,7 @@ func (c *console) newStartPage(r *http.Request, typed map[string]string, n *form
 // serveForm applies a form that starts or changes something, and leads to what came of it. A form that is refused is
 // shown again with the reason.
 func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
-	form, files, err := readAction(w, r)
+	form, files, err := parseForm(r, actFields, true)
 	kind := formOf(r.URL.Path)
 	refuse := func(status int, text string) {
 		c.refuseAction(w, r, status, kind, form, &formResult{Head: "Nothing was changed", Text: text, Bad: true})
@@ -288,13 +288,13 @@ func (c *console) newMessage(ctx context.Context, text string, files []attachmen
 // maxAttached is how many bytes the files of a form may have together. A gateway and a function take 6 MB, as base64.
 const maxAttached = 4 << 20
 
-// readAction reads a form strictly: only the known fields, each once but form, whose values are joined by spaces, and
-// files. People may see its error.
-func readAction(w http.ResponseWriter, r *http.Request) (map[string]string, []attachment, error) {
+// parseForm reads a form strictly: known fields, each once but form beside files, whose values are joined by spaces,
+// those of arguments, and files if it may have them. People may see its error.
+func parseForm(r *http.Request, known []string, withFiles bool) (map[string]string, []attachment, error) {
 	wrong := errors.New("want a form of this page")
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	limit, parse := int64(maxForm), r.ParseForm
-	if kind == "multipart/form-data" {
+	if withFiles && kind == "multipart/form-data" {
 		limit = maxForm + maxAttached
 		parse = func() error { return r.ParseMultipartForm(limit) }
 	} else if kind != "application/x-www-form-urlencoded" {
@@ -303,7 +303,7 @@ func readAction(w http.ResponseWriter, r *http.Request) (map[string]string, []at
 	if err != nil {
 		return nil, nil, wrong
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	r.Body = http.MaxBytesReader(nil, r.Body, limit)
 	var tooLarge *http.MaxBytesError
 	switch err := parse(); {
 	case errors.As(err, &tooLarge):
@@ -316,8 +316,8 @@ func readAction(w http.ResponseWriter, r *http.Request) (map[string]string, []at
 		if kind == "multipart/form-data" && name == "file" && strings.Join(all, "") == "" { // the field was left empty
 			continue
 		}
-		member := strings.HasPrefix(name, fieldPrefix) && len(r.PostForm) <= len(actFields)+maxMembers
-		if !member && !slices.Contains(actFields, name) || len(all) != 1 && name != "form" {
+		member := strings.HasPrefix(name, fieldPrefix) && len(r.PostForm) <= len(known)+maxMembers
+		if !member && !slices.Contains(known, name) || len(all) != 1 && (!withFiles || name != "form") {
 			return nil, nil, wrong
 		}
 		got[name] = strings.ReplaceAll(strings.Join(all, " "), "\r\n", "\n") // as browsers send line ends

@@ -71,7 +71,7 @@ func (s *SignIn) handle(w http.ResponseWriter, r *http.Request) bool {
 // readToken returns the token of the form; ours is false for any other request.
 func readToken(w http.ResponseWriter, r *http.Request) (token string, ours bool) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxToken)
-	if !isForm(r) || r.ParseForm() != nil || !r.PostForm.Has(tokenField) {
+	if r.ParseForm() != nil || !r.PostForm.Has(tokenField) {
 		return "", false
 	}
 	return strings.TrimSpace(r.PostForm.Get(tokenField)), true
