@@ -136,6 +136,20 @@ func TestFieldsOfAReferencedObject(t *testing.T) {
 	require.Equal(t, []string{"", `"full"`, `"part"`, "", `"full"`, `"part"`}, values)
 }
 
+// No two values look alike, however deep their members are: a page indents a few levels, and marks the others.
+func TestDeepMembersAreToldApart(t *testing.T) {
+	shown := func(inner string) (all []string) {
+		rows, _ := show.ReadArguments([]byte(strings.Repeat(`{"a":`, 6)+inner+strings.Repeat("}", 6)), nil)
+		rows = newArguments(rows).Lines
+		for _, l := range rows {
+			require.LessOrEqual(t, l.Depth, 4, "as deep as style.css indents on a phone, too")
+			all = append(all, fmt.Sprint(l.Depth, l.Label, l.Value))
+		}
+		return all
+	}
+	require.NotEqual(t, shown(`{"dry": {"run": true, "force": false}}`), shown(`{"dry": {"run": true}, "force": false}`))
+}
+
 // A form is refused, or has the page's own fields and each once: written again it is the same.
 func FuzzReadForm(f *testing.F) {
 	for _, seed := range []string{"form=x&action=approve&note=n", "action=approve&action=deny", "zzz=1", "note=%zz", "note=a;b", "note=%00%ff", "args=%7B%7D&action=edit", "text=" + strings.Repeat("x", 1001), "key=k"} {

@@ -197,7 +197,7 @@ var functions = template.FuncMap{
 	"spans": func(text any) show.Text { return readable(foreignText(text)) },
 	"exact": foreignText, // arguments: each of their characters counts
 	"title": func(k show.Kind) string { return titles[k] },
-	"words": show.Words, "arguments": newArguments, "size": formatSize, "short": shortID, "status": newStatusLabel,
+	"words": show.Words, "arguments": newArguments, "nested": nested, "size": formatSize, "short": shortID, "status": newStatusLabel,
 	"number": formatNumber, "usd": formatUSD,
 	"second": func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 	// Of datetime attributes: of a time, and of one in a text.
@@ -263,7 +263,7 @@ func joinSpans(t show.Text) show.Text {
 const (
 	maxLines = 4000
 	maxSpans = 12_000
-	maxDepth = 8
+	maxDepth = 4 // that is indented
 )
 
 // arguments are a call's arguments: line by line, or as one text.
@@ -280,11 +280,19 @@ func newArguments(all []show.Row) *arguments {
 	if len(all) > maxLines || countSpans(all) > maxSpans {
 		return &arguments{Plain: joinArguments(all)}
 	}
-	lines := slices.Clone(all)
-	for i := range lines {
-		lines[i].Depth = min(lines[i].Depth, maxDepth)
+	return &arguments{Lines: nested(all)}
+}
+
+// nested marks what is deeper than a page indents: no two values may look alike.
+func nested(all []show.Row) []show.Row {
+	all = slices.Clone(all)
+	for i, l := range all {
+		if deep := l.Depth - maxDepth; deep > 0 {
+			all[i].Depth = maxDepth
+			all[i].Label = slices.Concat(show.Text{{Text: strings.Repeat("› ", deep)}}, l.Label)
+		}
 	}
-	return &arguments{Lines: lines}
+	return all
 }
 
 func countSpans(all []show.Row) (n int) {
