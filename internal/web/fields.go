@@ -352,8 +352,9 @@ func findChanges(was, is json.RawMessage) ([]change, error) {
 		switch {
 		case v == nil:
 			return nil
-		case v.Kind == mask.String && v.Text != "":
-			return show.Foreign(v.Text)
+		case v.Kind == mask.String: // "1" is not 1
+			quote := show.Text{{Text: `"`}}
+			return slices.Concat(quote, show.Foreign(v.Text), quote)
 		}
 		raw, err := jsonx.CompactJSON(v.Raw, jsonx.JSONLimits{}) // what was shown to be edited is indented
 		if err != nil {

@@ -256,9 +256,10 @@ func TestConsoleScriptMakesNoHTML(t *testing.T) {
 // quotes where no quotes stand around it.
 func TestChangesAreCompact(t *testing.T) {
 	all, err := findChanges(json.RawMessage("{\n  \"tags\": [\n    \"a\",\n    \"b\"\n  ],\n  \"n\": 1\n}"),
-		json.RawMessage(`{"tags": [ "a" ], "n": 1}`))
+		json.RawMessage(`{"tags": [ "a" ], "n": "1"}`))
 	require.NoError(t, err)
-	require.Len(t, all, 1)
+	require.Len(t, all, 2)
 	require.Equal(t, `["a","b"]`, all[0].Was.String())
 	require.Equal(t, `["a"]`, all[0].Is.String())
+	require.Equal(t, []string{"1", `"1"`}, []string{all[1].Was.String(), all[1].Is.String()}, "a text is no number")
 }
