@@ -80,15 +80,21 @@ func findCircle(d *Definition, find Agents, path []string, seen map[string]bool)
 	return nil
 }
 
-// checkDelegates checks the agents to which d delegates.
-func checkDelegates(d *Definition, names []string, find Agents) []error {
-	var problems []error
+// UnmatchedRules describes the rules of d that hold for nothing: their pattern matches no tool of d or of the agents
+// below it, nor one that a server may list.
+func (find Agents) UnmatchedRules(d *Definition) (found []string) {
 	have := append(find.below(d.Name, map[string]bool{}), d)
 	for i, r := range d.Permission.Rules {
 		if !slices.ContainsFunc(have, func(d *Definition) bool { return d.mayHave(r.Tool) }) {
-			problems = append(problems, fmt.Errorf("agent %s: permission.rules[%d].tool: %s", d.Name, i, d.textNoTool(r.Tool)))
+			found = append(found, fmt.Sprintf("permission.rules[%d].tool: %s", i, d.textNoTool(r.Tool)))
 		}
 	}
+	return found
+}
+
+// checkDelegates checks the agents to which d delegates.
+func checkDelegates(d *Definition, names []string, find Agents) []error {
+	var problems []error
 	for i, t := range d.Tools {
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue

@@ -48,11 +48,6 @@ func (d *Definition) Check() error {
 		c.that(ok || fromServer, fmt.Sprintf("stop.onTool[%d]", i),
 			"got no tool of this agent, want the original name of one")
 	}
-	open := slices.ContainsFunc(d.Tools, func(t ToolSpec) bool { return t.Kind == KindAgent || t.Name == "" })
-	for i, r := range d.Permission.Rules { // of the tools of agents below, too: see checkDelegates
-		c.that(open || r.Tool == "" || d.mayHave(r.Tool), fmt.Sprintf("permission.rules[%d].tool", i), "%s",
-			d.textNoTool(r.Tool))
-	}
 	return c.err()
 }
 

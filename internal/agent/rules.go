@@ -75,8 +75,8 @@ func (d *Definition) knownTools() []string {
 // textNoTool says that a pattern of a rule matches no tool, and which there are.
 func (d *Definition) textNoTool(pattern string) string {
 	names := d.knownTools()
-	text := fmt.Sprintf("got %.64q, want what matches the original name of a tool: %s", pattern,
-		cmp.Or(strings.Join(names, ", "), "this agent has none"))
+	text := fmt.Sprintf("%.64q matches no tool, so the rule holds for nothing; the tools are %s", pattern,
+		cmp.Or(strings.Join(names, ", "), "none"))
 	if like := Closest(pattern, names); len(like) > 0 {
 		text += "; did you mean " + like[0] + "?"
 	}

@@ -80,7 +80,7 @@ func TestChildID(t *testing.T) {
 func TestCheckAgents(t *testing.T) {
 	agents := map[string]*agent.Definition{}
 	add := func(name string, asks ...string) {
-		d := worldDefinition(func(d *agent.Definition) { d.Name, d.Tools, d.Permission.Rules = name, nil, nil })
+		d := worldDefinition(func(d *agent.Definition) { d.Name, d.Tools = name, nil })
 		for _, to := range asks {
 			d.Tools = append(
 				d.Tools, agent.ToolSpec{Name: "ask." + to, Kind: agent.KindAgent, Agent: &agent.Delegate{Agent: to}},
@@ -105,10 +105,6 @@ func TestCheckAgents(t *testing.T) {
 	add("d", "e")
 	require.EqualError(t, check(), `agent d: tools[0].agent: there is no agent "e"; known: a, b, c, d`)
 	add("d")
-	agents["a"].Permission.Rules = []agent.Rule{{Tool: "ask.d"}, {Tool: "ask.e"}}
-	require.EqualError(t, check(), "agent a: permission.rules[1].tool: got \"ask.e\", want what matches the original name "+
-		"of a tool: ask.b, ask.c; did you mean ask.b?", "rules hold below, too")
-	add("a", "b", "c")
 	agents["a"].Limits.USD = 5
 	require.EqualError(
 		t, check(), "agent a: tools[0]: a budget in USD is set, and a model of agent b has no price\nagent a: tools[1]: a budget in USD is set, and a model of agent c has no price",

@@ -57,6 +57,14 @@ func (r *reader) definition(f field) agent.Definition {
 		// not written in a file, or under permission
 		"early": nil, "hooksVersion": nil, "ceilings": nil, "delegators": nil, "below": nil, "folder": nil,
 	}))
+	for i, rule := range d.Permission.Rules { // one that names a tool as models do would hold for nothing
+		shown := slices.IndexFunc(d.Tools, func(t agent.ToolSpec) bool { return agent.MatchTool(rule.Tool, t.ModelName()) })
+		meant := func(t agent.ToolSpec) bool { return agent.MatchTool(rule.Tool, t.Name) }
+		if shown >= 0 && !slices.ContainsFunc(append(d.EveryBuiltin(), d.Tools...), meant) {
+			r.add(fmt.Sprintf("permission.rules[%d].tool", i),
+				"got a name as models see it, want the original one: "+d.Tools[shown].Name)
+		}
+	}
 	if d.Output.Format == agent.OutputJSON && d.Model.StaticText == static { // a preset's words are no JSON value
 		d.Model.StaticText = ""
 	}

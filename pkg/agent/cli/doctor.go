@@ -65,6 +65,12 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 			}
 			found = append(found, finding{err.Error(), "mend the file, then: " + p.commandLine("validate", "AGENT")})
 		}
+		for _, name := range known.Agents() {
+			d, _ := known.Agent(name)
+			for _, w := range agent.Agents(known.Agent).UnmatchedRules(d) {
+				found = append(found, finding{"agent " + name + ": " + w, "mend the rule, or remove it"})
+			}
+		}
 		return found, nil
 	}}}
 	if c.Stack == "" {

@@ -73,7 +73,7 @@ func TestNewDefinitions(t *testing.T) {
 		"a quorum": {`default: ask`, `rules: [{tool: pay, verdict: ask, approvers: ["group:operators"], quorum: 2}]`,
 			asksOperators + ", 2 of them", 0, 1},
 		"a deny rule":            {"default: ask", strings.Replace(rule, "%", "pay", 1), denied, 1, 1},
-		"a rule for other tools": {"default: ask", strings.Replace(rule, "%", "read_more", 1), asksOperators, 0, 0},
+		"a rule for other tools": {"default: ask", strings.Replace(rule, "%", "send", 1), asksOperators, 0, 0},
 	} {
 		d.write("agent.yaml", strings.Replace(payerAgent, c.old, c.replacement, 1))
 		rep := d.rehearse("--agent", d.dir)

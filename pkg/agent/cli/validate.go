@@ -30,6 +30,7 @@ type validatedAgentResult struct {
 	Agent    string    `json:"agent"` // as typed
 	Name     string    `json:"name,omitempty"`
 	Problems []problem `json:"problems"` // empty = valid
+	Warnings []string  `json:"warnings,omitempty"`
 
 	Servers []validatedServerResult `json:"servers,omitempty"`
 }
@@ -63,6 +64,13 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 	var bad error
 	read := map[string]*agent.Definition{} // by name
 	defs, failed := make([]*agent.Definition, len(c.Agents)), make([]error, len(c.Agents))
+	known, _ := p.loadLocalAgents() // problems of local agents are reported for their own argument
+	find := agent.Agents(func(name string) (*agent.Definition, bool) {
+		if d, ok := read[name]; ok {
+			return d, true
+		}
+		return known.Agent(name)
+	})
 	files := filesByName{}
 	for i, arg := range c.Agents {
 		if defs[i], failed[i] = p.loadAgent(arg, agentOverrides{}); failed[i] != nil {
@@ -82,7 +90,8 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 		v := validatedAgentResult{Agent: arg, Problems: []problem{}}
 		d, err := defs[i], failed[i]
 		if err == nil {
-			err = p.checkDelegates(d, read)
+			names := slices.Sorted(slices.Values(slices.AppendSeq(known.Agents(), maps.Keys(read))))
+			err = agent.CheckDelegates(d, slices.Compact(names), find)
 		}
 		if err != nil {
 			var found agentfile.Problems
@@ -95,8 +104,11 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 			bad = exitCode(exitUsage)
 			p.printText("%s", lines(err.Error()))
 		} else {
-			v.Name = d.Name
+			v.Name, v.Warnings = d.Name, find.UnmatchedRules(d)
 			p.printText("ok %s (%s)", d.Name, line(arg))
+			for _, w := range v.Warnings {
+				p.printText("   warning: %s", line(w))
+			}
 			for _, m := range d.MCP {
 				server, note := validatedServerResult{m.Name, "url", !m.Optional}, ""
 				if len(m.Command) > 0 {
@@ -113,20 +125,6 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 		all = append(all, v)
 	}
 	return errors.Join(p.printJSON(map[string]any{"agents": all}), bad)
-}
-
-// checkDelegates checks the agents that an agent calls: registered ones, local ones, and those that are validated
-// with it.
-func (p *program) checkDelegates(d *agent.Definition, read map[string]*agent.Definition) error {
-	known, _ := p.loadLocalAgents() // problems of local agents are reported for their own argument
-	names := slices.AppendSeq(known.Agents(), maps.Keys(read))
-	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))),
-		func(name string) (*agent.Definition, bool) {
-			if d, ok := read[name]; ok {
-				return d, true
-			}
-			return known.Agent(name)
-		})
 }
 
 func (p *program) printGraph() error {
