@@ -193,10 +193,22 @@ func ParsePrincipal(s string) (Principal, error) {
 // String returns the form that ParsePrincipal reads.
 func (p Principal) String() string { return strings.Join(append([]string{p.ID}, p.Groups...), ",") }
 
-// StarterKnown reports whether it is known which person started the run. A subject that a caller claims does not count:
-// an event can claim anything.
+// StarterKnown reports whether it is known which person started the run, and each run that it began from. A subject that
+// a caller claims does not count: an event can claim anything.
 func StarterKnown(s *run.AgentState) bool {
-	return slices.ContainsFunc(s.By, func(id string) bool { return run.IsPrincipal("user:", id) })
+	user := func(id string) bool { return run.IsPrincipal("user:", id) }
+	return slices.ContainsFunc(s.By, user) && !slices.Contains(s.By, unknownStarter)
+}
+
+// unknownStarter stands for whoever started a run, if nobody knows, in the runs that begin from it.
+const unknownStarter = "unknown"
+
+// StartersOf returns the people for whom a run acts that begins from s.
+func StartersOf(s *run.AgentState) []string {
+	if StarterKnown(s) {
+		return s.By
+	}
+	return append(slices.Clip(s.By), unknownStarter)
 }
 
 // Decision is what policy decides about one call.

@@ -214,3 +214,29 @@ func TestUndoNeedsNoRoom(t *testing.T) {
 		require.False(t, again)
 	})
 }
+
+// Whoever goes on with a run that nobody is known to have started does not become its only starter: four eyes still
+// take two approvers, in the runs that it delegates, too, as one of them may be the one who is not known.
+func TestNobodyKnownStartedWhatARunBeganFrom(t *testing.T) {
+	for name, begin := range map[string]func(w *world) (run.AgentState, error){
+		"continued": func(w *world) (run.AgentState, error) {
+			r := w.goOn("Go on.")
+			r.By = []string{"user:eve"}
+			return w.starter().Start(w.ctx, r)
+		},
+		"forked": func(w *world) (run.AgentState, error) {
+			return w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, By: "user:eve"})
+		},
+	} {
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.def.Permission.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictAsk, FourEyes: true}}
+			w.start()
+			w.drive(0)
+			w.model.replies = []agent.Reply{calls("refund c1")}
+			w.follow(begin(w))
+			require.Equal(t, runtime.NextWait, w.drive(0).Next)
+			w.decide("c1")
+			require.Equal(t, 2, w.approval(w.call("c1").Wait.Approval).Quorum)
+		})
+	}
+}

@@ -143,9 +143,11 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	}
 	seed := run.AgentState{}
 	if r.Continues != "" {
-		if seed, err = st.continueRun(ctx, r.Continues, &first); err != nil {
+		past, err := st.continueRun(ctx, r.Continues, &first)
+		if err != nil {
 			return run.AgentState{}, err
 		}
+		seed, first.By = run.Seed(past), mergePeople(first.By, policy.StartersOf(&past))
 	}
 	if first.Definition, err = st.storeDefinition(ctx, r.Tenant, r.Agent); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
@@ -203,7 +205,7 @@ func (st *Starter) checkInput(ctx context.Context, r Start, runID string) error 
 	return &BadStart{Problem: "input: " + problem}
 }
 
-// continueRun makes a first event continue another run, and returns the state to begin with. Requesters and access
+// continueRun makes a first event continue another run, and returns that run. Requesters and access
 // control come from that run, unless the request sets them.
 func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunStarted) (run.AgentState, error) {
 	l, err := st.Journal.Load(ctx, first.Tenant, past)
@@ -218,7 +220,7 @@ func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunS
 	first.Subject = cmp.Or(first.Subject, l.State.Subject)
 	first.AccessControl = cmp.Or(first.AccessControl, l.State.AccessControl)
 	first.By = mergePeople(first.By, l.State.By)
-	return run.Seed(l.State), nil
+	return l.State, nil
 }
 
 // write commits a run's first fact, followed by the facts of then, or finds the run written.
@@ -352,7 +354,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		HooksVersion: parent.HooksVersion,
 		Owner:        ExecutionName(runID, 0), Subject: parent.Subject, AccessControl: parent.AccessControl,
 		MaxInteractions: def.Limits.Interactions, From: &from,
-		By: mergePeople([]string{f.By}, parent.By),
+		By: mergePeople([]string{f.By}, policy.StartersOf(&parent)),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
 	body, err := json.Marshal(struct { // the client's request (R2)

@@ -47,8 +47,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 		return s, false, fmt.Errorf("undo call %q of run %s, which is %s: %w", u.Call, u.Run, past.Status,
 			policy.ErrNotFinished)
 	}
-	seed, err := st.continueRun(ctx, u.Run, &first)
-	if err != nil {
+	if _, err = st.continueRun(ctx, u.Run, &first); err != nil {
 		return s, false, err
 	}
 	c, ok := past.Call(u.Call)
@@ -71,7 +70,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	}
 	first.Owner, first.MaxInteractions = ExecutionName(first.Run, 0), def.Limits.Interactions
 	first.BodyDigest = store.BlobDigest(body)
-	s, err = st.write(ctx, seed, first, def, func(s *run.AgentState) run.Event {
+	s, err = st.write(ctx, run.Seed(past), first, def, func(s *run.AgentState) run.Event {
 		t, _ := def.Tool(use.Tool)
 		id := agent.CallID("", func(id string) bool { return s.UsedID(id, s.Prior+1) }, s.Prior+1, 0)
 		call := policy.PlannedCall(def, id, agent.ReplyCall{Name: t.ModelName(), Input: use.Input})
