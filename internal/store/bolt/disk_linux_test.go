@@ -45,6 +45,11 @@ func TestFullDiskChild(t *testing.T) {
 		t.Skip("is run by TestFullDisk")
 	}
 	signal.Ignore(syscall.SIGXFSZ)
+	limitFiles(t, 16<<10)
+	_, err := bolt.Open(path, bolt.Options{})
+	require.ErrorContains(t, err, "file too large")
+	require.NoFileExists(t, path, "half a new store would be a damaged one")
+	limitFiles(t, 1<<40)
 	tb, err := bolt.Open(path, bolt.Options{})
 	require.NoError(t, err)
 	n := 0

@@ -52,6 +52,9 @@ type Options struct {
 	LockWait time.Duration
 }
 
+// pageSize is the size of a page, in bytes. A new file has four pages.
+const pageSize = 16 << 10
+
 var (
 	itemsBucket = []byte("items")
 	indexBucket = []byte("index")
@@ -90,7 +93,12 @@ func open(path string, opts Options) (*Table, error) {
 		if errors.Is(err, ErrDamaged) { // bbolt may hold a lock, so its database is not closed
 			giveBack = t.closeFile
 		}
-		return nil, errors.Join(err, giveBack())
+		err = errors.Join(err, giveBack())
+		// A new file that was not written whole, as on a full disk, would be a damaged store from now on.
+		if info, lost := os.Stat(path); isNew && lost == nil && info.Size() < 4*pageSize && !errors.Is(err, ErrLocked) {
+			err = errors.Join(err, os.Remove(path))
+		}
+		return nil, err
 	}
 	return t, nil
 }
@@ -125,7 +133,7 @@ func (t *Table) openDatabase(opts Options, readOnly bool) error {
 		Timeout:      cmp.Or(opts.LockWait, 100*time.Millisecond),
 		ReadOnly:     readOnly,
 		FreelistType: bbolt.FreelistMapType,
-		PageSize:     16 << 10,
+		PageSize:     pageSize,
 		NoStatistics: true,
 		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 			f, err = os.OpenFile(name, flag, mode)
