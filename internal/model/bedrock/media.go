@@ -97,11 +97,11 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 		format, ok = types.DocumentFormatTxt, true
 	}
 	if !ok {
-		return nil, errors.New("Bedrock does not take that type")
+		return nil, errors.New("the type is none that Bedrock takes")
 	}
 	pictured := format == types.DocumentFormatPdf || format == types.DocumentFormatDocx
 	if len(data) > maxDocument && !pictured {
-		return nil, fmt.Errorf("Bedrock takes documents of at most %d bytes", maxDocument)
+		return nil, fmt.Errorf("a document for Bedrock has at most %d bytes", maxDocument)
 	}
 	if a.documents == maxDocuments {
 		return nil, fmt.Errorf("a request to Bedrock has at most %d documents", maxDocuments)

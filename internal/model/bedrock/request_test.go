@@ -375,8 +375,8 @@ func TestMediaThatAreLeftOut(t *testing.T) {
 	for want, messages := range map[string][]run.Message{
 		"p (image/png) is left out: its data is not base64":                                   {media("p", "image/png", "!")},
 		"p () is left out: it has no media type":                                              {media("p", "", "AAAA")},
-		"p (application/zip) is left out: Bedrock does not take that type":                    {media("p", "application/zip", "AAAA")},
-		"p (text/csv) is left out: Bedrock takes documents of at most 4718592 bytes":          {media("p", "text/csv", large(maxDocument+1))},
+		"p (application/zip) is left out: the type is none that Bedrock takes":                {media("p", "application/zip", "AAAA")},
+		"p (text/csv) is left out: a document for Bedrock has at most 4718592 bytes":          {media("p", "text/csv", large(maxDocument+1))},
 		"d (application/pdf) is left out: a request to Bedrock has at most 5 documents":       {doc, doc, doc, doc, doc, doc},
 		"p (image/png) is left out: a request to Bedrock has at most 26214400 bytes of media": {film, film, media("p", "image/png", "AAAA")},
 	} {
