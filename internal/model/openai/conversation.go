@@ -52,7 +52,7 @@ type grouping struct {
 // How the types of files begin that are shown as text, since OpenAI takes no files but PDF, and of those that no server
 // takes.
 var (
-	textFiles   = []string{"text/", "application/json", "application/yaml", "application/xml"}
+	textFiles   = []string{"text/", "application/json", "application/yaml", "application/xml", "image/svg"}
 	noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip", "application/gzip",
 		"application/x-"}
 )
