@@ -445,7 +445,9 @@ func TestServersThatCannotBeAsked(t *testing.T) {
 // proxy is that of the process, which the environment names once and for all. No server on this machine is asked by it.
 var proxy = httptest.NewServer(answer("application/json", `{"choices":[{"message":{"content":"by proxy"}}]}`))
 
-func init() { _ = errors.Join(os.Setenv("HTTP_PROXY", proxy.URL), os.Setenv("NO_PROXY", "nothing.invalid")) }
+func init() {
+	_ = errors.Join(os.Setenv("HTTP_PROXY", proxy.URL), os.Setenv("NO_PROXY", "nothing.invalid"))
+}
 
 func TestProxy(t *testing.T) {
 	m, err := newServer("http://models.invalid/v1", key, nil)
