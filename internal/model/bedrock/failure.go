@@ -65,9 +65,8 @@ func parseRefusal(err error) (*modelretry.Refusal, agent.ModelErrorClass) {
 	if !errors.As(err, &response) || response.Response == nil || response.HTTPStatusCode() < 300 {
 		return nil, ""
 	}
-	r := &modelretry.Refusal{
-		Status: response.HTTPStatusCode(), After: modelretry.ReadRetryAfter(response.Response.Header),
-	}
+	after := modelretry.ReadRetryAfter(response.Response.Header)
+	r := &modelretry.Refusal{Status: response.HTTPStatusCode(), After: after}
 	message := ""
 	if reported, ok := errors.AsType[smithy.APIError](err); ok {
 		r.Code, message = knownCode(reported.ErrorCode()), reported.ErrorMessage()

@@ -107,8 +107,7 @@ func ContextFailure(ctx context.Context) error {
 // NetworkFailure says what went wrong with the connection; nil if err does not come from the network.
 func NetworkFailure(err error) error {
 	var network net.Error
-	class := agent.ModelConnection
-	var message string
+	class, message := agent.ModelConnection, ""
 	switch isNetwork := errors.As(err, &network); {
 	case isNetwork && network.Timeout():
 		class, message = agent.ModelTimeout, "network timed out"

@@ -16,6 +16,9 @@ import (
 // noResponse stands in for a result that is missing: a strict server refuses a call without one.
 const noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
 
+// bridge stands between a tool's result and what the user says, which Mistral's models refuse to take directly.
+const bridge = "I have the results."
+
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
 // becomes one user message. Reasoning goes back to the model that wrote it, under the name it came by.
@@ -195,6 +198,10 @@ func (g *grouping) endUser() {
 	message := chatMessage{Role: "user", Content: parts}
 	if len(texts) == len(parts) {
 		message.Content = strings.Join(texts, "\n\n")
+	}
+	mistral := strings.Contains(g.model, "stral") || strings.Contains(g.model, "xtral")
+	if last := len(g.out) - 1; mistral && last >= 0 && g.out[last].Role == "tool" {
+		g.out = append(g.out, chatMessage{Role: "assistant", Content: bridge})
 	}
 	g.out, g.user = append(g.out, message), nil
 }

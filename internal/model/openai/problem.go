@@ -141,9 +141,8 @@ func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (ag
 			return agent.Reply{Model: r.Model.ID, Calls: []agent.ReplyCall{c}, StopReason: stopRepaired}, nil
 		}
 	}
-	refused := modelretry.Refusal{
-		Status: resp.StatusCode, Code: p.description(), After: modelretry.ReadRetryAfter(resp.Header),
-	}
+	after := modelretry.ReadRetryAfter(resp.Header)
+	refused := modelretry.Refusal{Status: resp.StatusCode, Code: p.description(), After: after}
 	return agent.Reply{}, refused.Failure(p.class(resp.StatusCode))
 }
 

@@ -155,6 +155,16 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// Mistral's models take nothing of the user's directly behind a tool's result.
+func TestUserBehindAResult(t *testing.T) {
+	for model, want := range map[string]int{"mistral-large-latest": 4, "mistralai/Devstral-Small-2507": 4, "pixtral-12b": 4, "gpt-5": 3} {
+		messages, err := conversation(model, "", []run.Message{use("b", `{}`), result("b", "1"), ask("q")})
+		require.NoError(t, err)
+		require.Len(t, messages, want, model)
+		require.Equal(t, want == 4, messages[2].Role == "assistant")
+	}
+}
+
 func TestRequestsThatCannotBeMade(t *testing.T) {
 	of := func(messages ...run.Message) agent.Request { return agent.Request{Messages: messages} }
 	blob, own := run.Media{MediaType: "image/png", Blob: "canary"}, run.Media{MediaType: "image/png", Data: "canary"}
