@@ -145,15 +145,6 @@ var givenUp = map[string]agent.ModelErrorClass{
 	"function_call_filter": agent.ModelServer,
 }
 
-// checkFinish returns the failure of a reply that the server gave up.
-func (a *assembly) checkFinish() error {
-	why, _, _ := strings.Cut(a.finish, ":")
-	if class, ok := givenUp[why]; ok {
-		return a.interrupted(modelError(class, "server gave up its reply, finish_reason "+why))
-	}
-	return nil
-}
-
 // interrupted is the failure of a reply that broke off, with what there is of it.
 func (a *assembly) interrupted(err error) error {
 	if failure, ok := errors.AsType[*agent.ModelError](err); ok {

@@ -16,9 +16,6 @@ import (
 // noResponse stands in for a result that is missing: a strict server refuses a call without one.
 const noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
 
-// bridge stands between a tool's result and what the user says, which Mistral's models refuse to take directly.
-const bridge = "I have the results."
-
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
 // becomes one user message. Reasoning goes back to the model that wrote it, under the name it came by.
@@ -27,7 +24,8 @@ func conversation(model, system string, messages []run.Message) ([]chatMessage, 
 	if err != nil {
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{model: model, out: []chatMessage{}, results: results}
+	g := grouping{model: model, out: []chatMessage{}, results: results,
+		mistral: strings.Contains(model, "stral") || strings.Contains(model, "xtral")}
 	if system != "" {
 		g.out = append(g.out, chatMessage{Role: "system", Content: system})
 	}
@@ -45,6 +43,7 @@ func conversation(model, system string, messages []run.Message) ([]chatMessage, 
 type grouping struct {
 	out     []chatMessage
 	model   string // that is asked
+	mistral bool   // it is Mistral's, which take less than others
 	results map[string]run.ToolResult
 	turn    *chatMessage
 	begins  chatMessage // reasoning that the next turn begins with
@@ -160,14 +159,27 @@ func (g *grouping) endTurn() {
 		return
 	}
 	g.out = append(g.out, *g.turn)
-	for _, c := range g.turn.ToolCalls {
+	for i, c := range g.turn.ToolCalls {
+		id := g.callID(c.ID)
+		g.turn.ToolCalls[i].ID = id
 		content := noResponse
 		if result, ok := g.results[c.ID]; ok {
 			content = result.Content
 		}
-		g.out = append(g.out, chatMessage{Role: "tool", ToolCallID: c.ID, Content: content})
+		g.out = append(g.out, chatMessage{Role: "tool", ToolCallID: id, Content: content})
 	}
 	g.turn = nil
+}
+
+// callID is a call's id as servers take it: nine letters and digits for Mistral, at most 40 characters for OpenAI.
+func (g *grouping) callID(id string) string {
+	switch hash := run.HashID(id); {
+	case g.mistral && (len(id) != 9 || strings.ContainsAny(id, "_-")):
+		return hash[:9]
+	case len(id) > 40:
+		return hash
+	}
+	return id
 }
 
 // endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as
@@ -199,9 +211,8 @@ func (g *grouping) endUser() {
 	if len(texts) == len(parts) {
 		message.Content = strings.Join(texts, "\n\n")
 	}
-	mistral := strings.Contains(g.model, "stral") || strings.Contains(g.model, "xtral")
-	if last := len(g.out) - 1; mistral && last >= 0 && g.out[last].Role == "tool" {
-		g.out = append(g.out, chatMessage{Role: "assistant", Content: bridge})
+	if last := len(g.out) - 1; g.mistral && last >= 0 && g.out[last].Role == "tool" { // refused directly behind it
+		g.out = append(g.out, chatMessage{Role: "assistant", Content: "I have the results."})
 	}
 	g.out, g.user = append(g.out, message), nil
 }

@@ -14,7 +14,6 @@ package openai
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +129,10 @@ func (m *server) read(ctx context.Context, r agent.Request, resp *http.Response)
 	default:
 		err = modelError(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
-	if err = cmp.Or(err, a.checkFinish()); err != nil {
+	if why, _, _ := strings.Cut(a.finish, ":"); err == nil && givenUp[why] != "" {
+		err = a.interrupted(modelError(givenUp[why], "server gave up its reply, finish_reason "+why))
+	}
+	if err != nil {
 		return agent.Reply{}, err
 	}
 	return a.reply(), nil

@@ -155,6 +155,21 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// Ids of other servers, which a run has where its model changed, are sent in the form that this one takes.
+func TestIDsOfCalls(t *testing.T) {
+	long := "chatcmpl-tool-0123456789abcdef0123456789abcdef"
+	for _, c := range []struct{ model, id, want string }{
+		{"gpt-5", "tooluse_1", "tooluse_1"}, {"gpt-5", long, "^[a-z0-9]{25}$"},
+		{"mistral-large", "aB3dE5gH9", "aB3dE5gH9"}, {"mistral-large", "c1-0", "^[a-z0-9]{9}$"},
+	} {
+		messages, err := conversation(c.model, "", []run.Message{use(c.id, `{}`), result(c.id, "1")})
+		require.NoError(t, err)
+		require.Regexp(t, c.want, messages[0].ToolCalls[0].ID)
+		require.Equal(t, messages[0].ToolCalls[0].ID, messages[1].ToolCallID)
+		require.Equal(t, "1", messages[1].Content)
+	}
+}
+
 // Mistral's models take nothing of the user's directly behind a tool's result.
 func TestUserBehindAResult(t *testing.T) {
 	for model, want := range map[string]int{"mistral-large-latest": 4, "mistralai/Devstral-Small-2507": 4, "pixtral-12b": 4, "gpt-5": 3} {

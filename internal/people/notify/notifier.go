@@ -140,8 +140,23 @@ const groupWindow = 10 * time.Second
 // returns counts of what it did. A failure of one request does not stop the others and is due again later; the error
 // joins all failures.
 func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64, error) {
-	due, all := n.listDue(ctx, limit)
-	did := map[string]int64{}
+	now, did := n.Clock.Now(), map[string]int64{}
+	keys, all := n.readDue(ctx, fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()), limit)
+	var due []*dueRun // with what is due soon in a run that has one due
+	for _, key := range keys {
+		at, tenant, run, id, err := parseDueSortKey(key)
+		if err != nil {
+			all = append(all, err)
+			continue
+		}
+		i := slices.IndexFunc(due, func(d *dueRun) bool { return d.tenant == tenant && d.run == run })
+		switch {
+		case i >= 0:
+			due[i].ids = append(due[i].ids, id)
+		case !at.After(now):
+			due = append(due, &dueRun{tenant, run, []string{id}})
+		}
+	}
 	for _, of := range due {
 		if n.isOutOfTime(ctx) { // the next sweep continues
 			break
@@ -158,27 +173,6 @@ func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64,
 type dueRun struct {
 	tenant, run string
 	ids         []string // of requests
-}
-
-// listDue lists at most limit requests that are due, or due soon in a run that has one due.
-func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all []error) {
-	now := n.Clock.Now()
-	keys, all := n.readDue(ctx, fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()), limit)
-	for _, key := range keys {
-		at, tenant, run, id, err := parseDueSortKey(key)
-		if err != nil {
-			all = append(all, err)
-			continue
-		}
-		i := slices.IndexFunc(due, func(d *dueRun) bool { return d.tenant == tenant && d.run == run })
-		switch {
-		case i >= 0:
-			due[i].ids = append(due[i].ids, id)
-		case !at.After(now):
-			due = append(due, &dueRun{tenant, run, []string{id}})
-		}
-	}
-	return due, all
 }
 
 // readDue returns the sort keys of at most limit notices, what is due first coming first. It skips what it cannot read.
