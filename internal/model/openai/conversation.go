@@ -18,7 +18,7 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
-// becomes one user message. Reasoning goes back to the model that wrote it, under the name it came by.
+// becomes one user message. Blank texts are left out. Reasoning goes back to the model that wrote it, under its name.
 func conversation(model, system string, messages []run.Message) ([]chatMessage, error) {
 	results, err := policy.ResultsByCall(messages)
 	if err != nil {
@@ -63,6 +63,9 @@ var (
 func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
 	case run.Text:
+		if strings.TrimSpace(b.Text) == "" { // many servers refuse it
+			return nil
+		}
 		if m.Role == run.RoleAssistant {
 			g.addText(b.Text)
 			return nil
