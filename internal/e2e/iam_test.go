@@ -50,9 +50,9 @@ var rare = []string{
 	"step bedrock:CountTokens", "step bedrock:InvokeModel", // profiles, and models that do not stream
 	"step dynamodb:GetItem",                                                                  // heads of runs below one that fails
 	"step states:SendTaskSuccess", "step states:StartExecution", "step states:StopExecution", // the same
-	"step secretsmanager:GetSecretValue", // keys of servers that are not Bedrock
-	"tool lambda:InvokeFunction",         // internal/tools has functions
-	"tool states:StopExecution",          // delegated calls that nobody waits for any more
+	"step secretsmanager:GetSecretValue",                       // keys of servers that are not Bedrock
+	"tool lambda:InvokeFunction",                               // internal/tools has functions
+	"tool states:StopExecution", "tool states:SendTaskSuccess", // delegated calls that nobody waits for any more, or yet
 	"http secretsmanager:GetSecretValue", // internal/lambdafn has callbacks
 	"http s3:DeleteObject",               // deletions by people; those here are the sweep's
 	"http dynamodb:UpdateItem",           // forks
