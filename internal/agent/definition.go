@@ -312,19 +312,15 @@ func (c Channels) Words() string {
 	if c.Via == nil {
 		return "every channel"
 	}
-	var allowed []string
-	for _, v := range Vias() { // always in the same order
-		if slices.Contains(c.Via, v) {
-			allowed = append(allowed, ViaText(v))
-		}
-	}
-	return cmp.Or(strings.Join(allowed, ", "), "no channel, as the policies that apply have none in common")
+	// always in the same order
+	allowed := slices.DeleteFunc(Vias(), func(v run.Via) bool { return !slices.Contains(c.Via, v) })
+	return ViaText(cmp.Or(strings.Join(words(allowed...), ", "),
+		"no channel, as the policies that apply have none in common"))
 }
 
-// ViaText names a channel in a text for people.
-func ViaText[T ~string](via T) string {
-	names := map[string]string{"slack": "Slack", "api": "API", "cli": "command line"}
-	return cmp.Or(names[string(via)], string(via))
+// ViaText names channels in a text for people.
+func ViaText[T ~string](vias T) string {
+	return strings.NewReplacer("slack", "Slack", "api", "API", "cli", "command line").Replace(string(vias))
 }
 
 // Escalation asks more people about a request that nobody has decided for a while.

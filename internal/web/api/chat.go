@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,7 +105,7 @@ type chatTurn struct {
 	run     string
 	next    int64 // the first entry
 	message string
-	chat    *stream.Chat
+	chat    *stream.Chat // nil = its message has nothing yet
 }
 
 func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -184,8 +185,7 @@ func (s *server) resumeChat(w http.ResponseWriter, r *http.Request, c Caller) (i
 	if id := it.Attrs["run"].String(); err == nil && id != "" && r.Method != http.MethodHead {
 		l, err := s.Journal.Load(r.Context(), c.Tenant, id)
 		if err == nil && !isResting(l) {
-			return 0, nil, s.streamChat(w, r, c, chatTurn{id, it.Attrs["next"].Int(), it.Attrs["message"].String(),
-				stream.NewChat(nil, nil, nil)})
+			return 0, nil, s.streamChat(w, r, c, chatTurn{id, it.Attrs["next"].Int(), it.Attrs["message"].String(), nil})
 		} else if err != nil && !errors.Is(err, store.ErrNoRun) {
 			return 0, nil, err
 		}
@@ -241,27 +241,27 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 		raw, _ := json.Marshal(blocks) // blocks always can be
 		return key(m) + ":" + store.BlobDigest(raw)
 	}
-	shown := ""
 	for i, m := range slices.Backward(messages[:len(messages)-1]) {
 		if m.Role == "user" && len(messages)-i <= maxUnanswered { // its response may be lost
 			said, _ := m.read() // what cannot be read has started no run
 			id := agent.RunID(c.Tenant, name, runKey(m, said))
 			if _, err := s.Journal.Head(r.Context(), c.Tenant, id); err == nil {
-				shown, turn = id, chatTurn{run: id, chat: stream.NewChat(nil, nil, nil)}
+				turn.run = id
 				break
 			} else if !errors.Is(err, store.ErrNoRun) {
 				return turn, err
 			}
 		}
-		if shown = m.run(); shown != "" {
+		if turn.run = m.run(); turn.run != "" {
 			s, err := s.loadChat(r, c, m)
 			if err != nil {
 				return turn, err
 			}
-			turn = chatTurn{run: shown, next: m.nextOf(s), chat: stream.NewChat(nil, nil, nil)}
+			turn.next = m.nextOf(s)
 			break
 		}
 	}
+	shown := turn.run
 	if shown != "" {
 		// A repeated message is known to a run that has ended since.
 		err = s.Inputs.Send(r.Context(), c.Tenant, shown, key(last), c.Principal.ID, blocks)
@@ -275,7 +275,7 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 	}
 	started, err := s.Starter.Start(r.Context(), runtime.Start{Tenant: c.Tenant, Agent: def, Key: runKey(last, blocks),
 		Message: blocks, Continues: shown, By: []string{c.Principal.ID}})
-	return chatTurn{run: started.Run, message: started.Run, chat: stream.NewChat(nil, nil, nil)}, err
+	return chatTurn{run: started.Run, message: started.Run}, err
 }
 
 // read reads what a user says: texts, and files that are in the message.
@@ -450,7 +450,7 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 	if err != nil {
 		return err
 	}
-	v.chat = turn.chat
+	v.chat = cmp.Or(turn.chat, stream.NewChat(nil, nil, nil))
 	v.chat.Ask = func(id string) (stream.ChatRequest, error) { return s.describeRequest(ctx, c, id) }
 	t := s.beginStream(w, v)
 	t.drained = now.State.Drained + int64(len(now.Inbox))
