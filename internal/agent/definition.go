@@ -314,8 +314,8 @@ func (c Channels) Words() string {
 	}
 	// always in the same order
 	allowed := slices.DeleteFunc(Vias(), func(v run.Via) bool { return !slices.Contains(c.Via, v) })
-	return ViaText(cmp.Or(strings.Join(words(allowed...), ", "),
-		"no channel, as the policies that apply have none in common"))
+	return cmp.Or(ViaText(strings.Join(words(allowed...), ", ")),
+		"no channel, as the policies that apply have none in common")
 }
 
 // ViaText names channels in a text for people.

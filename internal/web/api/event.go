@@ -91,7 +91,7 @@ func (c *Client) FollowEncoded(
 		return err
 	}
 	defer resp.Body.Close()
-	last, in := stream.Format(format).Wire().Last, bufio.NewReader(resp.Body)
+	last, in := stream.Format(format).Last(), bufio.NewReader(resp.Body)
 	for id, data := "", ""; ; {
 		line, err := in.ReadString('\n')
 		switch {

@@ -20,14 +20,14 @@ const streamWindow = 20 * time.Second
 
 func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	q := r.URL.Query()
-	var form stream.Format // "" = journal events
-	var err error
-	if name := q.Get("format"); name != "" && name != journalFormat {
-		if form, err = stream.ReadFormat(name); err != nil {
-			return 0, nil, invalidProblem("format: got %.64q, want one of %s", name,
-				strings.Join(append([]string{journalFormat}, stream.Formats()...), ", "))
-		}
+	form := stream.Format(q.Get("format"))
+	if form == journalFormat {
+		form = "" // journal events
+	} else if form != "" && !form.Valid() {
+		return 0, nil, invalidProblem("format: got %.64q, want one of %s", q.Get("format"),
+			strings.Join(append([]string{journalFormat}, stream.Formats()...), ", "))
 	}
+	var err error
 	from := journalStart
 	if cursor := q.Get("cursor"); cursor != "" {
 		if from, err = readPosition(cursor); err != nil {
@@ -122,8 +122,8 @@ func (s *server) beginStream(w http.ResponseWriter, v *journalReader) *eventStre
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would hold it back
-	if wire := v.format.Wire(); wire.Header != "" {
-		w.Header().Set(wire.Header, wire.Value)
+	if v.format == stream.Aisdk {
+		w.Header().Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 	}
 	return &eventStream{journal: s.Journal, clock: s.Clock, journalReader: v, out: w}
 }
@@ -289,11 +289,10 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 
 // writeLast writes what a form has behind the last event.
 func (t *eventStream) writeLast() error {
-	last := t.format.Wire().Last
-	if last == "" {
+	if t.format.Last() == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(t.out, "data: %s\n\n", last)
+	_, err := fmt.Fprintf(t.out, "data: %s\n\n", t.format.Last())
 	return err
 }
 

@@ -31,7 +31,6 @@ const (
 type encoding struct {
 	event func(w *writer, e Event)                        // calls w.emit for each event of the format
 	frame func(e Event, id, name string, data object) any // returns the JSON of one event; id is "" for a live piece
-	wire  Wire
 }
 
 var encodings = map[Format]encoding{
@@ -40,17 +39,11 @@ var encodings = map[Format]encoding{
 	Cowork:    {event: (*writer).writeCowork, frame: namedFrame},
 	Forge:     {event: (*writer).writeForge, frame: namedFrame},
 	Agui:      {event: (*writer).writeAgui, frame: aguiFrame},
-	Aisdk:     {(*writer).writeAisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+	Aisdk:     {event: (*writer).writeAisdk, frame: aisdkFrame},
 }
 
-// Wire is what a format adds to server-sent events. The zero Wire adds nothing.
-type Wire struct {
-	Header, Value string // of the response
-	Last          string // the data behind the last event of a run
-}
-
-// Wire returns what the format adds to server-sent events.
-func (f Format) Wire() Wire { return encodings[f].wire }
+// Last is the data behind the last server-sent event of a run; "" = there is none.
+func (f Format) Last() string { return map[Format]string{Aisdk: "[DONE]"}[f] }
 
 // Formats returns the names of the formats, sorted.
 func Formats() []string {
@@ -61,15 +54,8 @@ func Formats() []string {
 	return names
 }
 
-// ReadFormat reads a format's name. The error lists all formats.
-func ReadFormat(name string) (Format, error) {
-	names := Formats()
-	if slices.Contains(names, name) {
-		return Format(name), nil
-	}
-	last := len(names) - 1
-	return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
-}
+// Valid reports whether there is such a format.
+func (f Format) Valid() bool { return encodings[f].event != nil }
 
 // Encoded is an event as a format writes it. Seq and Index are its place; Index counts the format's events of an
 // entry.

@@ -292,10 +292,8 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		}
 		to.last = fmt.Sprint(*c.After)
 	}
-	if c.Format != journalFormat {
-		if _, err := stream.ReadFormat(c.Format); err != nil {
-			return usageErrorf("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
-		}
+	if c.Format != journalFormat && !stream.Format(c.Format).Valid() {
+		return usageErrorf("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
 	}
 	if c.Follow {
 		err := p.withExistingStore(ctx, c.Run, func(s *session) error { return to.follow(ctx, s, c.Run) })
