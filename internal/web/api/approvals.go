@@ -219,7 +219,7 @@ func readAgent(q url.Values) (string, error) {
 }
 
 // revokeGrant revokes the standing grants of a tool, or the one in the query.
-func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+func (s *server) revokeGrant(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	q := r.URL.Query()
 	if q.Has("digest") && q.Get("digest") == "" { // an empty digest would mean all grants
 		return 0, nil, invalidProblem("digest: got nothing, want that of a grant")
@@ -229,11 +229,6 @@ func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (
 		return 0, nil, problem(GrantNotFound, "revoke standing grant of %.64q for %.64q: no such standing grant",
 			tool, of)
 	}
-	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool,
-		Digest: q.Get("digest"), By: c.Principal}); err != nil {
-		return 0, nil, err
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusNoContent)
-	return 0, nil, nil
+	return http.StatusNoContent, nil, s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of,
+		Tool: tool, Digest: q.Get("digest"), By: c.Principal})
 }

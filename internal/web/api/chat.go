@@ -183,18 +183,14 @@ func (s *server) resumeChat(w http.ResponseWriter, r *http.Request, c Caller) (i
 		it, _, err = s.Table.Get(r.Context(), chatKey(r, c, talk))
 	}
 	if id := it.Attrs["run"].String(); err == nil && id != "" && r.Method != http.MethodHead {
-		l, err := s.Journal.Load(r.Context(), c.Tenant, id)
-		if err == nil && !isResting(l) {
+		var l store.Loaded
+		if l, err = s.Journal.Load(r.Context(), c.Tenant, id); err == nil && !isResting(l) {
 			return 0, nil, s.streamChat(w, r, c, chatTurn{id, it.Attrs["next"].Int(), it.Attrs["message"].String(), nil})
-		} else if err != nil && !errors.Is(err, store.ErrNoRun) {
-			return 0, nil, err
+		} else if errors.Is(err, store.ErrNoRun) { // it was deleted
+			err = nil
 		}
 	}
-	if err == nil {
-		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return 0, nil, err
+	return http.StatusNoContent, nil, err
 }
 
 // parts reads the parts of a message.

@@ -129,6 +129,9 @@ func (s *server) serveRoute(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err != nil:
 			s.writeProblem(w, r, err)
+		case status == http.StatusNoContent:
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(status)
 		case status != 0:
 			s.writeJSON(w, status, "application/json", body)
 		}

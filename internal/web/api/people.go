@@ -59,17 +59,15 @@ func (s *server) putPerson(w http.ResponseWriter, r *http.Request, c Caller) (in
 	if err := jsonx.DecodeStrict(body, new(PersonForm)); err != nil {
 		return 0, nil, invalidProblem("the body: %v", err)
 	}
-	return s.changePerson(w, r, c, body)
+	return s.changePerson(r, c, body)
 }
 
 // removePerson takes somebody out, also one who was never in: within a minute they can do nothing.
-func (s *server) removePerson(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	return s.changePerson(w, r, c, json.RawMessage("null"))
+func (s *server) removePerson(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	return s.changePerson(r, c, json.RawMessage("null"))
 }
 
-func (s *server) changePerson(
-	w http.ResponseWriter, r *http.Request, c Caller, form json.RawMessage,
-) (status int, body any, err error) {
+func (s *server) changePerson(r *http.Request, c Caller, form json.RawMessage) (status int, body any, err error) {
 	id := r.PathValue("id")
 	err = person.Put(r.Context(), s.Table, c.Tenant, id, form)
 	var wrong *person.ReadError
@@ -80,7 +78,5 @@ func (s *server) changePerson(
 		return 0, nil, err
 	}
 	s.Log.Info("people changed", "tenant", c.Tenant, "person", id, "by", c.Principal.ID)
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusNoContent)
-	return 0, nil, nil
+	return http.StatusNoContent, nil, nil
 }
