@@ -10,9 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -438,4 +440,22 @@ func TestC3WhoeverIsAtItIsLeftToIt(t *testing.T) {
 	require.Equal(t, before, w.writes())
 	w.sweep(2 * time.Minute)
 	require.Empty(t, w.takeSent())
+}
+
+// noRuns has no run any more.
+type noRuns struct{}
+
+func (noRuns) Load(context.Context, string, string) (store.Loaded, error) {
+	return store.Loaded{}, store.ErrNoRun
+}
+
+// B4: while a run is being deleted, its requests are still masked by the schemas of its definition.
+func TestB4ARequestOutlivesItsRunMasked(t *testing.T) {
+	def := &agent.Definition{}
+	v := Viewer{Runs: noRuns{}, Definitions: func(_ context.Context, _, digest string) (*agent.Definition, error) {
+		return map[string]*agent.Definition{"d": def}[digest], nil
+	}}
+	got, err := v.View(t.Context(), approval.Approval{Definition: "d", Calls: []string{"c1"}})
+	require.NoError(t, err)
+	require.Equal(t, show.View{Definition: def}, got)
 }

@@ -220,8 +220,8 @@ type Runs interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 }
 
-// View returns the definition that a request's run is pinned to, and the model's text beside the call. It is empty if
-// the run no longer exists, and was not read last.
+// View returns the definition that a request's run is pinned to, and the model's text beside the call. Of a run that no
+// longer exists, and was not read last, it has the definition of the request, which says what is secret.
 func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
 	s, text, made := v.last.Load(), "", false
 	if s != nil && s.Tenant == a.Tenant && s.Run == a.Run { // of a call that was made, nothing that is shown changes
@@ -229,14 +229,13 @@ func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, erro
 	}
 	if !made {
 		l, err := v.Runs.Load(ctx, a.Tenant, a.Run)
-		if errors.Is(err, store.ErrNoRun) {
-			return show.View{}, nil
-		}
-		if err != nil {
+		if s = &l.State; errors.Is(err, store.ErrNoRun) {
+			s.Definition = a.Definition
+		} else if err != nil {
 			return show.View{}, err
+		} else {
+			v.last.Store(s)
 		}
-		s = &l.State
-		v.last.Store(s)
 		text, _ = textBesideCall(s, a.Call())
 	}
 	def, err := v.Definitions(ctx, a.Tenant, s.Definition)
