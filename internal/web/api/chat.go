@@ -73,7 +73,7 @@ type uiPart struct {
 	State     string `json:"state"`
 	Approval  struct {
 		ID         string `json:"id"`
-		Approved   bool   `json:"approved"`
+		Approved   *bool  `json:"approved"`
 		Reason     string `json:"reason"`
 		Descriptor struct {
 			Digest string `json:"digest"`
@@ -359,8 +359,11 @@ func (s *server) loadChat(r *http.Request, c Caller, m uiMessage) (*run.AgentSta
 func (s *server) decideChatRequest(ctx context.Context, c Caller, runID, place string, p uiPart) error {
 	id := stream.RequestOf(p.Approval.ID)
 	none := problem(ApprovalNotFound, "%s.id: run %s has no request %.64q", place, runID, id)
-	if !approvalPattern.MatchString(id) {
+	switch {
+	case !approvalPattern.MatchString(id):
 		return none
+	case p.Approval.Approved == nil: // which is no denial
+		return invalidProblem("%s.approved: want true or false", place)
 	}
 	a, err := approval.Get(ctx, s.Table, c.Tenant, id)
 	switch {
@@ -371,7 +374,7 @@ func (s *server) decideChatRequest(ctx context.Context, c Caller, runID, place s
 	}
 	in := approval.DecisionInput{Tenant: c.Tenant, ID: a.ID, Action: approval.Deny, Note: p.Approval.Reason,
 		Digest: p.Approval.Descriptor.Digest, By: c.Principal, Via: s.Via}
-	if p.Approval.Approved {
+	if *p.Approval.Approved {
 		in.Action = approval.Approve
 	}
 	if _, err = s.Desk.Decide(ctx, in); err == nil {

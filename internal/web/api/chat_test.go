@@ -284,13 +284,14 @@ func TestChatRefuses(t *testing.T) {
 		user(`{"type": "file", "mediaType": "text/plain", "url": "https://example.com"}`):      "messages[0].parts[0].url",
 		user(`{"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,?"}`): "messages[0].parts[0]",
 		user(strings.Repeat(`{"type": "text"},`, 10_000) + `{"type": "text"}`):                 "messages[0].parts: got 10001, want at most 10000",
-		user(`{"type": "source-url"}`):                                                               "messages[0].parts[0].type",
-		body(`{"id": "u", "role": "system", "parts": []}`):                                           "messages[0]: want a user's message",
-		body(`{"id": "` + one + `", "role": "assistant", "parts": []}`):                              "messages[0]: want a user's message, or an answer",
-		body(yes(one, "x")):                                                                          "messages[0].parts[0].approval.id",
-		body(yes(one, other.Waiting[0].Approval)):                                                    "messages[0].parts[0].approval.id",
-		body(yes("raaaaaaaaaaaaaaaaaaaaaaaaa", other.Waiting[0].Approval)):                           "messages[0].id",
-		body(`{"id": "raaaaaaaaaaaaaaaaaaaaaaaaa", "role": "assistant", "parts": []}, ` + chatHello): "messages[0].id",
+		user(`{"type": "source-url"}`):                                  "messages[0].parts[0].type",
+		body(`{"id": "u", "role": "system", "parts": []}`):              "messages[0]: want a user's message",
+		body(`{"id": "` + one + `", "role": "assistant", "parts": []}`): "messages[0]: want a user's message, or an answer",
+		body(yes(one, "x")):                                             "messages[0].parts[0].approval.id",
+		body(yes(one, other.Waiting[0].Approval)):                       "messages[0].parts[0].approval.id",
+		strings.Replace(body(yes(one, find(t, first, "tool-approval-request")["approvalId"].(string))), `, "approved": true`, "", 1): "messages[0].parts[0].approval.approved: want true or false",
+		body(yes("raaaaaaaaaaaaaaaaaaaaaaaaa", other.Waiting[0].Approval)):                                                           "messages[0].id",
+		body(`{"id": "raaaaaaaaaaaaaaaaaaaaaaaaa", "role": "assistant", "parts": []}, ` + chatHello):                                 "messages[0].id",
 	} {
 		got := b.do("POST /v1/chat/payer", sent)
 		require.Contains(t, got.body, want, sent)
