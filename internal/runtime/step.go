@@ -290,8 +290,8 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 }
 
 // requestFailed plans the end of a run whose request failed. It returns ErrModelBusy if the run waits for its models. A
-// failed request evicts nothing, so the draft becomes whole again, unless a model was paid for notes. These are committed
-// even if the model is busy, so that they are counted and not paid again.
+// failed request evicts nothing, so the draft becomes whole again, unless a model was paid for notes. These are
+// committed even if the model is busy, so that they are counted and not paid again.
 func (a *attempt) requestFailed(ctx context.Context, err error, requests int, whole *run.Draft) (*turn, error) {
 	paid := a.draft.State.Usage != whole.State.Usage
 	if !paid {
