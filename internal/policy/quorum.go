@@ -193,8 +193,8 @@ func ParsePrincipal(s string) (Principal, error) {
 // String returns the form that ParsePrincipal reads.
 func (p Principal) String() string { return strings.Join(append([]string{p.ID}, p.Groups...), ",") }
 
-// StarterKnown reports whether it is known which person started the run, and each run that it began from. A subject that
-// a caller claims does not count: an event can claim anything.
+// StarterKnown reports whether it is known which person started the run, and the runs that it began from. A subject
+// that a caller claims does not count: an event can claim anything.
 func StarterKnown(s *run.AgentState) bool {
 	user := func(id string) bool { return run.IsPrincipal("user:", id) }
 	return slices.ContainsFunc(s.By, user) && !slices.Contains(s.By, unknownStarter)
