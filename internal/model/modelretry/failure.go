@@ -107,7 +107,7 @@ func ContextFailure(ctx context.Context) error {
 // NetworkFailure says what went wrong with the connection; nil if err does not come from the network.
 func NetworkFailure(err error) error {
 	var network net.Error
-	class, message := agent.ModelConnection, ""
+	class, message := agent.ModelConnection, "connection failed"
 	switch isNetwork := errors.As(err, &network); {
 	case isNetwork && network.Timeout():
 		class, message = agent.ModelTimeout, "network timed out"
@@ -118,9 +118,7 @@ func NetworkFailure(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
 		errors.Is(err, syscall.EPIPE):
 		message = "connection lost"
-	case isNetwork:
-		message = "connection failed"
-	default:
+	case !isNetwork:
 		return nil
 	}
 	return &agent.ModelError{Class: class, Message: message}
