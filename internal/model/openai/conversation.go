@@ -1,12 +1,14 @@
 package openai
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
@@ -51,13 +53,9 @@ type grouping struct {
 	user    []run.Block
 }
 
-// How the types of files begin that are shown as text, since OpenAI takes no files but PDF, and of those that no server
-// takes.
-var (
-	textFiles   = []string{"text/", "application/json", "application/yaml", "application/xml", "image/svg"}
-	noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip", "application/gzip",
-		"application/x-"}
-)
+// noDocuments are how types of files begin that no server takes.
+var noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip",
+	"application/gzip", "application/x-"}
 
 // add takes the next message; its error completes the sentence "message 3 ...".
 func (g *grouping) add(m run.Message) error {
@@ -77,8 +75,10 @@ func (g *grouping) add(m run.Message) error {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
 		is := func(kind string) bool { return strings.HasPrefix(b.MediaType, kind) }
-		text := ""
-		if data, err := base64.StdEncoding.DecodeString(b.Data); slices.ContainsFunc(textFiles, is) && err == nil {
+		data, err := base64.StdEncoding.DecodeString(b.Data)
+		text, plain := "", err == nil && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
+		// OpenAI takes no files but PDF
+		if is("text/") || is("image/svg") || plain && is("application/") && !is("application/pdf") {
 			text = "[" + agent.MediaName(b) + "]\n" + strings.ToValidUTF8(string(data), "\uFFFD")
 		} else if slices.ContainsFunc(noDocuments, is) { // a file that a tool gave does not end the run
 			text = agent.TextMediaLeftOut(b, "chat completions take pictures and documents")
