@@ -318,15 +318,20 @@ func (p Ports) Missing(def *agent.Definition, name string) string {
 	return ""
 }
 
-// isUnlinked reports whether the call needs code that only other processes have. Such a call is left alone: it is not
-// claimed, nobody is asked, and its outcome is not looked into. The invocation ends with ErrOtherProcess once nothing
-// else is left to do.
+// isUnlinked reports whether the call needs code, or delegates to an agent, that only other processes have. Such a call
+// is left alone: it is not claimed, nobody is asked, and its outcome is not looked into. The invocation ends with
+// ErrOtherProcess once nothing else is left to do.
 func (r *round) isUnlinked(c run.Call) bool {
-	missing := r.Missing(r.def, c.Tool)
-	if !r.LeavesUnknown || missing == "" {
+	lacks := ""
+	if t, _ := r.def.Tool(c.Tool); t.Agent != nil && c.Child == "" && r.Agents.Find(t.Agent.Agent) == nil {
+		lacks = "agent " + t.Agent.Agent + " is not known here"
+	} else if missing := r.Missing(r.def, c.Tool); missing != "" {
+		lacks = "tool " + missing + " is not part of this program"
+	}
+	if lacks == "" || !r.LeavesUnknown {
 		return false
 	}
-	r.unlinked = fmt.Errorf("call %s: tool %s is not part of this program: %w", c.ID, missing, ErrOtherProcess)
+	r.unlinked = fmt.Errorf("call %s: %s: %w", c.ID, lacks, ErrOtherProcess)
 	return true
 }
 

@@ -247,8 +247,6 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		default: // others have raised it meanwhile, or its next period has begun
 			err = p.settle(*policy.RefuseVoided(r.def, c))
 		}
-	case r.isElsewhere(c):
-		return nil
 	default:
 		child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
 		if refused == nil {

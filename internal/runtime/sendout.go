@@ -112,20 +112,6 @@ func (r *round) callback(t agent.ToolSpec, c run.Call) (policy.Callback, error) 
 	return to, err
 }
 
-// isElsewhere reports whether the call delegates to an agent that only other processes know. Such a call is left alone,
-// and the invocation ends with ErrOtherProcess once nothing else is left to do.
-func (r *round) isElsewhere(c run.Call) bool {
-	t, ok := r.def.Tool(c.Tool)
-	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
-		return false
-	}
-	if r.Agents.Find(t.Agent.Agent) != nil {
-		return false
-	}
-	r.unlinked = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrOtherProcess)
-	return true
-}
-
 // startChild writes the child run and starts its execution. An existing child continues as it was written.
 func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
 	st := Starter{Ports: r.Ports}
