@@ -380,7 +380,7 @@ func TestConsoleKeysAndEdit(t *testing.T) {
 	q.Settle()
 	var changes string
 	q.Eval(`document.querySelector(".changes dl").innerText`, &changes)
-	require.Equal(t, []string{"destination", "b.txt", `c.txt\u{202E}`}, strings.Fields(changes), "what changes alone, and what is odd in it")
+	require.Equal(t, []string{"destination", `"b.txt"`, `"c.txt\u{202E}"`}, strings.Fields(changes), "what changes alone, and what is odd in it")
 	q.RequireAccessible("console-review")
 	require.Equal(t, before, s.loadApproval(request), "to look decides nothing")
 	p.Fill("#"+request+" [name='arg.destination']", "c.txt")
