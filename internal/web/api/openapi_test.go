@@ -375,7 +375,7 @@ func TestDocumentHasTheForms(t *testing.T) {
 		for _, kind := range []agent.DeltaKind{agent.DeltaText, agent.DeltaReasoning, agent.DeltaCall} {
 			piece := stream.Delta{Inference: 1, Delta: agent.Delta{Kind: kind, Text: "x", Call: "c1", Name: "pay"}}
 			state := run.AgentState{Run: "r" + strings.Repeat("a", 25), Agent: "payer"}
-			e := must(format.EncodeLive(&state, piece, "x", time.Unix(1, 0)))
+			e := format.EncodeLive(&state, piece, "x", time.Unix(1, 0))
 			if e.Type == "" {
 				continue
 			}

@@ -223,10 +223,7 @@ func (t *eventStream) sendDeltas(deltas []stream.Delta) error {
 		}
 		of := deltaPart{d.Kind, d.Place}
 		t.live.content[of] += d.Text
-		piece, err := t.format.EncodeLive(&t.state, d, t.live.content[of], t.clock.Now())
-		if err != nil {
-			return err
-		}
+		piece := t.format.EncodeLive(&t.state, d, t.live.content[of], t.clock.Now())
 		if piece.Type == "" { // the format has no event for it
 			continue
 		}

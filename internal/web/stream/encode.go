@@ -66,15 +66,11 @@ type Encoded struct {
 	Body  any // its JSON
 }
 
-// Encode encodes all events of one entry. Many formats leave some events out.
+// Encode encodes all events of one entry in a valid format. Many formats leave some events out.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	form, ok := encodings[f]
-	if !ok {
-		return nil, fmt.Errorf("encode events: no format %q", f)
-	}
-	w := &writer{form: form, entry: events}
+	w := &writer{form: encodings[f], entry: events}
 	for _, w.now = range events {
-		form.event(w, w.now)
+		w.form.event(w, w.now)
 	}
 	if w.err != nil {
 		return nil, fmt.Errorf("encode events as %s: %w", f, w.err)
@@ -98,11 +94,7 @@ func (d Delta) Precedes(e Delta) bool {
 // EncodeLive encodes a piece of the reply of run s. Content is all of the same text, reasoning or arguments in this
 // attempt so far, this piece included. The result has no place. Its Type is empty if the format has no event for the
 // piece.
-func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
-	form, ok := encodings[f]
-	if !ok {
-		return Encoded{}, fmt.Errorf("encode live piece: no format %q", f)
-	}
+func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) Encoded {
 	data := DeltaData{Delta: d.Text, Attempt: d.Attempt, content: content}
 	if d.Kind == agent.DeltaCall {
 		data.Index, data.ID, data.Name = &d.Place, d.Call, d.Name
@@ -112,12 +104,9 @@ func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.T
 	}
 	e := newEvent(s, kinds[d.Kind], at)
 	e.Step, e.Data = stepID(d.Inference), data
-	w := &writer{form: form, now: e, live: true}
-	form.event(w, e)
-	if len(w.out) == 0 {
-		return Encoded{}, nil
-	}
-	return w.out[0], nil
+	w := &writer{form: encodings[f], now: e, live: true}
+	w.form.event(w, e)
+	return append(w.out, Encoded{})[0]
 }
 
 // writer encodes the events of one entry, or one live piece.
