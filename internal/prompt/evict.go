@@ -300,11 +300,6 @@ type gauge struct {
 	budget Budget
 }
 
-// BudgetOf returns the budget of the request for action a.
-func BudgetOf(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) Budget {
-	return newGauge(d, s, a, m).budget
-}
-
 // newGauge measures s, with what providers have counted of it.
 func newGauge(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) gauge {
 	g := gauge{d: d, a: a, m: m}

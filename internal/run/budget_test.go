@@ -14,11 +14,17 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
+// budgetOf is the budget of a request that needs no more room.
+func budgetOf(d *agent.Definition, s *run.AgentState, a policy.Action, m prompt.Measured) prompt.Budget {
+	_, left := prompt.MakeRoom(d, s, a, m)
+	return left
+}
+
 // toolsOf are tools whose definitions measure so many tokens.
 func toolsOf(t *testing.T, tokens int) []agent.ToolSpec {
 	t.Helper()
 	tools := []agent.ToolSpec{{Name: "ocr.read", Kind: agent.KindMCP, Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}}}`)}}
-	for prompt.BudgetOf(&agent.Definition{Tools: tools, Context: agent.Context{Window: 1}}, &run.AgentState{}, policy.Action{}, prompt.Measured{}).Tools < tokens {
+	for budgetOf(&agent.Definition{Tools: tools, Context: agent.Context{Window: 1}}, &run.AgentState{}, policy.Action{}, prompt.Measured{}).Tools < tokens {
 		tools[0].Description += "x"
 	}
 	return tools
@@ -37,13 +43,13 @@ func preset(t *testing.T, p agent.Preset) *agent.Definition {
 func TestBudgetOfTheSeed(t *testing.T) {
 	d := preset(t, agent.PresetCowork)
 	d.Tools = toolsOf(t, 2257)
-	b := prompt.BudgetOf(d, &run.AgentState{}, policy.Action{}, prompt.Measured{System: d.System})
+	b := budgetOf(d, &run.AgentState{}, policy.Action{}, prompt.Measured{System: d.System})
 	require.Equal(t, prompt.Budget{Window: 32_768, System: 500, Tools: 2257, Active: 9500, Output: 2000, Safety: 768, Remaining: 17_743}, b)
 	require.Equal(t, &run.Room{Left: 17_743, Of: 32_768}, b.Room(d))
 
 	system := 900
 	d.Context.Reserve.System, d.Context.Reserve.Active = &system, 0
-	require.Equal(t, 26_843, prompt.BudgetOf(d, &run.AgentState{}, policy.Action{}, prompt.Measured{System: d.System}).Remaining)
+	require.Equal(t, 26_843, budgetOf(d, &run.AgentState{}, policy.Action{}, prompt.Measured{System: d.System}).Remaining)
 }
 
 func TestBudgetTerms(t *testing.T) {
@@ -51,21 +57,21 @@ func TestBudgetTerms(t *testing.T) {
 	d.Tools = toolsOf(t, 100)
 	system := strings.Repeat("s", 320)
 	s := conversation(spoke(run.RoleUser, run.Text{Text: strings.Repeat("x", 320)}))
-	b := prompt.BudgetOf(d, &s, policy.Action{}, prompt.Measured{System: system})
+	b := budgetOf(d, &s, policy.Action{}, prompt.Measured{System: system})
 	require.Equal(t, prompt.Budget{Window: 200_000, System: 100, Tools: 100, Output: 4096, Safety: 768, Messages: 104, Remaining: 200_000 - 100 - 100 - 4096 - 768 - 104}, b)
 	require.Nil(t, b.Room(d), "far from the end nothing is written down")
 
 	s.Summary = "Somebody asked."
-	require.Greater(t, prompt.BudgetOf(d, &s, policy.Action{}, prompt.Measured{System: system}).System, 100+5, "the summary is part of the system text")
-	require.Zero(t, prompt.BudgetOf(d, &s, policy.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}).Tools, "a summary is offered none")
+	require.Greater(t, budgetOf(d, &s, policy.Action{}, prompt.Measured{System: system}).System, 100+5, "the summary is part of the system text")
+	require.Zero(t, budgetOf(d, &s, policy.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}).Tools, "a summary is offered none")
 
 	fixed := 7
 	d.Context.Reserve.Tools = &fixed
-	require.Equal(t, 7, prompt.BudgetOf(d, &s, policy.Action{}, prompt.Measured{}).Tools)
+	require.Equal(t, 7, budgetOf(d, &s, policy.Action{}, prompt.Measured{}).Tools)
 	d.Context.Window = 50
-	require.Zero(t, prompt.BudgetOf(d, &s, policy.Action{}, prompt.Measured{}).Remaining, "saturating")
+	require.Zero(t, budgetOf(d, &s, policy.Action{}, prompt.Measured{}).Remaining, "saturating")
 	d.Context.Window = 0
-	require.Equal(t, prompt.Budget{}, prompt.BudgetOf(d, &s, policy.Action{}, prompt.Measured{}), "nobody counts")
+	require.Equal(t, prompt.Budget{}, budgetOf(d, &s, policy.Action{}, prompt.Measured{}), "nobody counts")
 	require.Nil(t, prompt.Budget{}.Room(d))
 }
 
@@ -76,7 +82,7 @@ func TestBudgetByCount(t *testing.T) {
 		d := preset(t, p)
 		s := conversation(long, spoke(run.RoleAssistant, run.Text{Text: strings.Repeat("y", 320)}))
 		s.Counted = run.Counted{Tokens: counted, Through: 1}
-		return prompt.BudgetOf(d, &s, policy.Action{}, prompt.Measured{Count: count}).Messages
+		return budgetOf(d, &s, policy.Action{}, prompt.Measured{Count: count}).Messages
 	}
 	require.Equal(t, 1004+104, at(agent.PresetCountersign, 0, 0))
 	require.Equal(t, 1500+104, at(agent.PresetCountersign, 1500, 0), "what came since is estimated")

@@ -141,7 +141,7 @@ func roomHolds(t require.TestingT, d *agent.Definition, s run.AgentState, m prom
 	if d.Context.Reserve.System == nil && d.Context.Reserve.Tools == nil { // a provider's figure is not known to who reads the state alone
 		require.GreaterOrEqual(t, left.Remaining, 0)
 	} else {
-		require.Equal(t, prompt.BudgetOf(d, &after, a, m), left)
+		require.Equal(t, budgetOf(d, &after, a, m), left)
 	}
 	require.Equal(t, left.Remaining < d.Context.RoundMinimum, after.Full.Of > 0)
 }

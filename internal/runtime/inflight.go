@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -253,11 +254,8 @@ func (r *round) callWithRetries(ctx context.Context, t tool.Tool, c run.Call, en
 
 // timeout returns the tool's timeout within the invocation.
 func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
-	limit := defaultTimeout
-	if t, ok := r.def.Tool(c.Tool); ok && t.Timeout > 0 {
-		limit = t.Timeout
-	}
-	return r.withinInvocation(ctx, limit)
+	t, _ := r.def.Tool(c.Tool)
+	return r.withinInvocation(ctx, cmp.Or(t.Timeout, defaultTimeout))
 }
 
 // withinInvocation shortens a timeout so that its deadline is before the invocation's own.

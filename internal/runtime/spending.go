@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +82,8 @@ func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition
 			return nil, err
 		}
 		raise, _ := run.ReadRaise(c.Input) // the machine has parsed it already
-		sums := map[string]store.Value{attrRaisedTokens: store.Num(raise.Tokens)}
-		if raise.USD != nil {
-			sums[attrRaisedUSD] = store.Num(int64(*raise.USD))
-		}
+		usd := *cmp.Or(raise.USD, new(run.USD))
+		sums := map[string]store.Value{attrRaisedTokens: store.Num(raise.Tokens), attrRaisedUSD: store.Num(int64(usd))}
 		sk := fmt.Sprintf("%s#raised#%d#%d", b.Budget.Every.Of(d.Entry.Time), b.Raised.Tokens, b.Raised.USD)
 		item := store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}
 		ops = append(ops, store.Op{Kind: store.Put, Item: item, If: []store.Cond{{Op: store.ItemAbsent}}})
@@ -101,18 +100,13 @@ func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
 			tokens, usd = tokens-e.Used.Usage.Total(), usd-int64(e.Used.Cost)
 		}
 	}
-	sums := map[string]store.Value{}
-	if tokens != 0 {
-		sums[attrTokens] = store.Num(tokens)
+	if tokens == 0 && usd == 0 {
+		return nil
 	}
-	if usd != 0 {
-		sums[attrUSD] = store.Num(usd)
-	}
+	sums := map[string]store.Value{attrTokens: store.Num(tokens), attrUSD: store.Num(usd)}
 	for _, b := range p.sharedBudgets(&d.State, def) {
-		if len(sums) > 0 {
-			sk := store.Shard(b.Budget.Every.Of(d.Entry.Time), d.State.Run)
-			ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
-		}
+		sk := store.Shard(b.Budget.Every.Of(d.Entry.Time), d.State.Run)
+		ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
 	}
 	return ops
 }

@@ -28,14 +28,11 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string {
-	text := fmt.Sprintf("status %d", r.Status)
-	if r.Status == 0 {
-		text = "service reported an error in its reply"
+	text := "service reported an error in its reply"
+	if r.Status != 0 {
+		text = fmt.Sprintf("status %d", r.Status)
 	}
-	if r.Code != "" {
-		text += ", " + r.Code
-	}
-	return text
+	return strings.TrimSuffix(text+", "+r.Code, ", ")
 }
 
 // RetryAfter returns how long the service asked to wait before the next request; 0 = it did not say.
