@@ -163,8 +163,7 @@ func (v *Vault) Value(ctx context.Context, full string) (string, error) {
 	return text, nil
 }
 
-// get asks for a value. A secret that is not there or is about to be deleted, that this deployment may not read or
-// decrypt, or that is no text is tool.ErrNoSecret: only people can change that.
+// get asks for a value. A secret that is not there, may not be read or decrypted, or is no text is tool.ErrNoSecret.
 func (v *Vault) get(ctx context.Context, full string) (string, error) {
 	out, err := v.getSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
 	err = Bare(err)

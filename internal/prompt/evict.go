@@ -32,7 +32,9 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 		facts = append(facts, e)
 	}
 	if x.Prune > 0 {
-		leave(evict(&after, d, pruneCount(&after, d, m), 0))
+		// the newest messages stay until one does not fit, the system text included (seed 004)
+		tokens := func(said run.Message) int { return messageBytes(said, m.Bodies) / pruneBytes }
+		leave(evict(&after, d, policy.NewestWithin(x.Prune-len(m.System)/pruneBytes, after.Messages.All(), tokens), 0))
 	}
 	if x.Window > 0 && g.budget.Remaining < x.EvictBelow {
 		leave(evict(&after, d, after.Messages.Len()-x.Keep, x.Summary))
@@ -57,13 +59,6 @@ func NeedsCount(d *agent.Definition, s *run.AgentState, a policy.Action, m Measu
 		return threshold > 0 && max(distance, -distance) <= g.guess/2
 	}
 	return near(d.Context.EvictBelow) || near(d.Context.RoundMinimum)
-}
-
-// pruneCount returns how many of the oldest messages do not fit, the system text included (seed 004): the newest are
-// kept until one does not fit.
-func pruneCount(s *run.AgentState, d *agent.Definition, m Measured) int {
-	tokens := func(said run.Message) int { return messageBytes(said, m.Bodies) / pruneBytes }
-	return policy.NewestWithin(d.Context.Prune-len(m.System)/pruneBytes, s.Messages.All(), tokens)
 }
 
 // pruneBytes is the number of bytes of a token as seed 004 counts.

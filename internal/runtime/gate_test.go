@@ -189,9 +189,7 @@ func TestRaisesOfASharedBudget(t *testing.T) {
 		w.model.replies = []agent.Reply{{Text: "Done.", Usage: run.Usage{Input: 12}}}
 		runs := []string{}
 		for _, key := range []string{"k1", "k2", "k3"} {
-			r := w.request("Work.")
-			r.Key = key
-			w.follow(w.starter().Start(w.ctx, r))
+			w.another(key)
 			if runs = append(runs, w.run); w.drive(0).Next == runtime.NextWait {
 				w.decide("budget-1")
 			}
@@ -211,9 +209,7 @@ func TestRaisesOfASharedBudget(t *testing.T) {
 		late := run.Answered{Call: "c1", By: "run:r", Used: &run.ChildUsage{Usage: run.Usage{Input: 100}}}
 		require.NoError(t, errOf(w.ports.Journal.Accept(w.ctx, tenant, w.run, "answer/c1", late)))
 		w.drive(w.head().WaitSeq)
-		r := w.request("Work.")
-		r.Key = "k4"
-		w.follow(w.starter().Start(w.ctx, r))
+		w.another("k4")
 		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 	})
 }
@@ -227,9 +223,7 @@ func TestALostReplyIsCounted(t *testing.T) {
 		w.model.during = func(agent.Request) error { w.cancel(); return nil }
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Zero(t, w.state().Inferences)
-		r := w.request("Work.")
-		r.Key = "k2"
-		w.follow(w.starter().Start(w.ctx, r))
+		w.another("k2")
 		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 		require.Len(t, w.model.asked, 1)
 	})

@@ -25,8 +25,6 @@ const (
 	attrRaisedUSD    = "raisedUsd"
 )
 
-func spentPK(tenant, agentName string) string { return "T#" + tenant + "#SPENT#" + agentName }
-
 // sharedBudget is a budget and the key under which it is counted.
 type sharedBudget struct {
 	pk string
@@ -52,7 +50,8 @@ func (b *sharedBudget) read(ctx context.Context, table store.Table, at time.Time
 // sharedBudgets returns the budgets that a run shares with others, with nothing counted yet.
 func (p Ports) sharedBudgets(s *run.AgentState, def *agent.Definition) (all []sharedBudget) {
 	add := func(agentName, tool, runs string, b agent.PeriodBudget) {
-		all = append(all, sharedBudget{spentPK(s.Tenant, agentName), policy.SharedBudget{Tool: tool, Runs: runs, Budget: b}})
+		pk := "T#" + s.Tenant + "#SPENT#" + agentName
+		all = append(all, sharedBudget{pk, policy.SharedBudget{Tool: tool, Runs: runs, Budget: b}})
 	}
 	if def != nil && def.Limits.Period != nil {
 		add(s.Agent, run.ToolAgentBudget, "all runs of agent "+s.Agent, *def.Limits.Period)

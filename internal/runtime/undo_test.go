@@ -86,10 +86,8 @@ func TestUndoOfADoubtfulCallInAFork(t *testing.T) {
 				require.NoError(t, err)
 				w.run, w.owner = r, runtime.ExecutionName(r, 0)
 				of := approval.DecisionInput{ID: w.call("c1").Wait.Approval, Action: approval.ReportResult, Content: "paid"}
-				if r == fork.Run {
-					if of.Action = action; own {
-						of.Content = ""
-					}
+				if r == fork.Run && own {
+					of.Action, of.Content = action, ""
 				}
 				w.drive(0)
 				w.decided(of)

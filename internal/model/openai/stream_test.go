@@ -206,8 +206,6 @@ func TestQuotedCalls(t *testing.T) {
 		{"a tool that is not on offer", fmt.Sprintf(ollama, `{"name": "pay", "arguments": {"path": "/a",}}`), []string{"read"}, ""},
 		{"no tools", fmt.Sprintf(ollama, `{"name": "read", "arguments": {},}`), nil, ""},
 		{"no object", fmt.Sprintf(ollama, "ls -R"), []string{"read"}, ""},
-		{"arguments that end in a number", fmt.Sprintf(ollama, `{"to": "ben", "amount": 12`), []string{"pay"}, ""},
-		{"a call that ends in a number", fmt.Sprintf(llama, `{"name": "pay", "arguments": {"amount": 12`+"\n"), []string{"pay"}, ""},
 		{"a number before the end of the tags", fmt.Sprintf(llama, `<tool_call>{"name": "pay", "arguments": {"amount": 12</tool_call>`), []string{"pay"}, `pay {"amount":12}`},
 		{"a call without its end", "error parsing tool call: raw='{\"amount\": 12", []string{"pay"}, ""},
 		{"a list", fmt.Sprintf(ollama, `[{"path": 1},]`), []string{"read"}, ""},
