@@ -244,6 +244,9 @@ func (m *Machine) Resume(ctx context.Context, tenant, of string) error {
 		}
 		return run
 	}
+	if _, err := m.Ports.Journal.Head(ctx, tenant, of); of != "" && errors.Is(err, store.ErrNoRun) {
+		return nil
+	}
 	top := root(of)
 	isOf := func(run string) bool { return of == "" || root(run) == top }
 	err := m.Engine.Resume(ctx, func(r asl.Record) bool {
@@ -272,8 +275,11 @@ func (m *Machine) Resume(ctx context.Context, tenant, of string) error {
 			}
 		}
 	}
-	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant, isOf),
-		m.reportUnreadable(m.Sweeper.VoidBudgetRequests(ctx, tenant)), m.notices.catchUp(ctx, tenant))
+	err = errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant, isOf))
+	if of == "" { // any run may have raised a budget
+		err = errors.Join(err, m.reportUnreadable(m.Sweeper.VoidBudgetRequests(ctx, tenant)))
+	}
+	return errors.Join(err, m.notices.catchUp(ctx, tenant))
 }
 
 // raises lets the other runs go on that wait for more of a budget, when people have raised it for one of them.

@@ -65,11 +65,7 @@ func (c *initCommand) run(_ context.Context, p *program) error {
 	if _, err := agentfile.Parse(projectAgent, files[projectAgent], known); err != nil {
 		return usageErrorf("--model: %w", err)
 	}
-	err = writeProject(dir, files)
-	switch {
-	case errors.Is(err, errOverwrites):
-		return usageErrorf("init: %w", err)
-	case err != nil:
+	if err := writeProject(dir, files); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	next := []string{"cd " + quoteShell(c.Dir), "make demo", "make test"}
@@ -242,11 +238,8 @@ func (p project) require(files map[string][]byte) error {
 	return nil
 }
 
-// errOverwrites is the error of writeProject for a folder that has files of the project's names.
-var errOverwrites = errors.New("want a folder without these files: nothing is overwritten")
-
-// writeProject writes files into dir, which is made where it does not exist. A project that cannot be written whole
-// leaves nothing there: it is written into a temporary folder, and moved.
+// writeProject writes files into dir, which is made where it does not exist; none of them may be there. A project that
+// cannot be written whole leaves nothing there: it is written into a temporary folder, and moved.
 func writeProject(dir string, files map[string][]byte) (err error) {
 	var present []string
 	names := slices.Sorted(maps.Keys(files))
@@ -258,7 +251,8 @@ func writeProject(dir string, files map[string][]byte) (err error) {
 		}
 	}
 	if len(present) > 0 {
-		return fmt.Errorf("%s has %s: %w", dir, strings.Join(present, ", "), errOverwrites)
+		return usageErrorf("%s has %s: want a folder without these files: nothing is overwritten", dir,
+			strings.Join(present, ", "))
 	}
 	beside := dir // a folder may be where the shell is, so it is filled and not replaced
 	if _, err = os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
