@@ -32,7 +32,10 @@ func (r *Refusal) Error() string {
 	if r.Status != 0 {
 		text = fmt.Sprintf("status %d", r.Status)
 	}
-	return strings.TrimSuffix(text+", "+r.Code, ", ")
+	if r.Code != "" {
+		text += ", " + r.Code
+	}
+	return text
 }
 
 // RetryAfter returns how long the service asked to wait before the next request; 0 = it did not say.
