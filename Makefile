@@ -132,8 +132,7 @@ $(LINT):
 	GOBIN="$(CURDIR)/$(BIN)" $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
 
 .PHONY: generate
-generate: deps ## write the generated diagrams and lists again
-	$(GO) test ./pkg/agent/cli -run TestDiagrams -update
+generate: deps ## write the generated schemas and lists again
 	$(GO) test ./internal/web/api -run TestSchemasHaveWhatTheTypesHave -update
 	node tools/template/names.mjs > internal/repotest/names.new && mv internal/repotest/names.new internal/repotest/names.json
 
