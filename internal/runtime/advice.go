@@ -103,8 +103,5 @@ func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, approv
 		}
 		ops = append(ops, store.Op{Kind: store.Put, Item: store.Item{Key: adviceKey(tenant, agentName, t.Tool), Body: body}})
 	}
-	if len(ops) == 0 {
-		return nil
-	}
 	return p.Table.Write(ctx, ops...)
 }

@@ -172,12 +172,15 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 		if err != nil {
 			return err
 		}
-		if m.Count, err = a.Count.CountTokens(ctx, req); err != nil { // use the estimate
+		limited, cancel := a.Clock.WithTimeout(ctx, embedTimeout)
+		m.Count, err = a.Count.CountTokens(limited, req)
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // use the estimate
 			a.warn("count the tokens of run "+a.inv.Run, err)
 			m.Count = 0
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
 		}
 	}
 	facts, left := prompt.MakeRoom(def, &d.State, q.action, m)

@@ -72,7 +72,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 
 var errDimensions = errors.New("the embedder's vectors differ in length or number")
 
-// embedTimeout is how long embedding texts may take (seed 002, its ADR-010).
+// embedTimeout is how long embedding texts, or counting tokens, may take (seed 002, its ADR-010).
 const embedTimeout = 30 * time.Second
 
 // maxIndexed is how many definitions' vectors an index keeps.

@@ -61,11 +61,16 @@ func (w *world) evictions() (evicted []run.Evicted, beside [][]string) {
 type counter struct {
 	n     int64
 	fail  error
+	hangs bool
 	asked []agent.Request
 }
 
-func (c *counter) CountTokens(_ context.Context, r agent.Request) (int64, error) {
+func (c *counter) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	c.asked = append(c.asked, r)
+	if c.hangs {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	return c.n, c.fail
 }
 
@@ -83,6 +88,7 @@ func TestCountTokens(t *testing.T) {
 		"more than was estimated": {counter{n: 1250}, measured(1300), true, true},
 		"less":                    {counter{n: 500}, measured(1000), false, true},
 		"it fails":                {counter{fail: errBlown}, measured(1000), true, true},
+		"it hangs":                {counter{hangs: true, fail: context.DeadlineExceeded}, measured(1000), true, true},
 		"it fails, with room":     {counter{fail: errBlown}, measured(1300), false, true},
 		"far from the end":        {counter{n: 1}, measured(100_000), false, false},
 		"fixed terms":             {counter{n: 1}, nil, true, false},
@@ -99,7 +105,7 @@ func TestCountTokens(t *testing.T) {
 			require.Equal(t, c.asks, len(c.counter.asked) > 0)
 			require.Less(t, len(c.counter.asked), 5, "not while there is room by any estimate")
 			if c.counter.fail != nil {
-				require.ErrorIs(t, warned[0], errBlown)
+				require.ErrorIs(t, warned[0], c.counter.fail)
 			}
 		})
 	}

@@ -111,8 +111,7 @@ func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
 }
 
 // meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
-// consequence to the draft: the run asks people, ends, or waits for decisions about its open calls. It does not foresee
-// what other runs use meanwhile.
+// consequence to the draft: the run asks people, ends, or waits for decisions about its open calls.
 //
 // A run with open calls (wait: all_suspended) cannot ask, because the asking call must be the only open one. A raise
 // does not wake such a run. It reads the budget again when one of its calls is decided, answered or expires.
