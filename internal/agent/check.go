@@ -51,6 +51,13 @@ func (d *Definition) Check() error {
 	return c.err()
 }
 
+// CheckPinned is Check for a definition that a run is pinned to: its ceilings were set when the run started.
+func (d *Definition) CheckPinned() error {
+	own := *d
+	own.Ceilings = nil
+	return own.Check()
+}
+
 // CheckWithoutModel is Check for a definition whose model provider, id and file are not chosen yet.
 func (d *Definition) CheckWithoutModel() error {
 	var c checker

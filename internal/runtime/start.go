@@ -340,9 +340,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	digest := parent.Definition
 	if f.Model != nil { // another definition with that model
 		*def = def.WithModelForAll(*f.Model)
-		written := *def
-		written.Ceilings = nil // Check refuses ceilings; the fork keeps them
-		if err := written.Check(); err != nil {
+		if err := def.CheckPinned(); err != nil {
 			return run.AgentState{}, &BadFork{Problem: err.Error()}
 		}
 		if digest, err = st.storeDefinition(ctx, f.Tenant, def); err != nil {

@@ -107,6 +107,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	require.Contains(t, middle, "below     "+grandchild)
 	require.NotContains(t, out("show", grandchild), "below     "+child)
 
+	require.Zero(t, o.rehearse().Breaks)
 	require.Equal(t, 1, strings.Count(out("runs", "--root", root), " tidy "))
 	require.Equal(t, "no runs\n", out("runs", "--root", lone))
 	for flag, run := range map[string]string{"--root": root, "--run": grandchild} {

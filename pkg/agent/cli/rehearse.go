@@ -285,7 +285,7 @@ func (r *rehearsal) rehearse(ctx context.Context, one *rehearsedRun) {
 // linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls
 // that are open.
 func (r *rehearsal) linked(run *rehearsedRun, def *agent.Definition, s *run.AgentState) {
-	if err := def.Check(); err != nil {
+	if err := def.CheckPinned(); err != nil {
 		run.breaks("this build does not accept the definition it is pinned to: %v", err)
 	}
 	if err := r.Hooks.Check(def); err != nil {
