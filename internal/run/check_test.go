@@ -82,7 +82,7 @@ func TestCheckRefuses(t *testing.T) {
 			d.Permission.Grants, d.Permission.Scope, d.Permission.Backend = agent.GrantsStanding, agent.ScopeTool, "b"
 		}, "permission.grants: got standing beside a backend, which keeps permissions of its own; want run or once, or no backend"},
 		{func(d *agent.Definition) {
-			d.Permission.Rules = []agent.Rule{{Tool: "a.*", Verdict: agent.VerdictAsk, When: []run.Condition{{Path: "/x", Eq: rawJSON(`@`)}}}}
+			d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, When: []run.Condition{{Path: "/x", Eq: rawJSON(`@`)}}}}
 		}, "permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null"},
 		{tool(func(t *agent.ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *agent.ToolSpec) { t.Name = strings.Repeat("a.", 32) + "b" }), "tools[0].name: got 65 characters, want at most 64"},
