@@ -121,7 +121,7 @@ func TestDeletingBesideARecordThatCannotBeRead(t *testing.T) {
 	table := store.NewMemory()
 	op, err := newStandingGrant("refund", "d1").putOp("acme")
 	require.NoError(t, err)
-	good, err := json.Marshal(decisionGrants{Voices: []run.Voice{}, Grants: []tracedGrant{{Tool: "refund", Digest: "d1"}}})
+	good, err := json.Marshal(decisionGrants{ApprovedBy: []run.Approver{}, Grants: []tracedGrant{{Tool: "refund", Digest: "d1"}}})
 	require.NoError(t, err)
 	ops := []store.Op{op}
 	for sk, body := range map[string][]byte{"G#a0#1": good[1:], "G#a1#1": good} {

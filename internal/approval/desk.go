@@ -244,11 +244,11 @@ func (d *Desk) commitDecision(
 		return decided, asWriteError(d.Table.Write(ctx, append(ops, h.StillOp())...))
 	}
 	if fact.Action == run.ActionApprove && a.takesApprover(r) {
-		if fact.Voices, err = d.loadVoices(ctx, decided, r.By, fact.With); err != nil {
+		if fact.ApprovedBy, err = d.loadApprovers(ctx, decided, r.By, fact.With); err != nil {
 			return Approval{}, err
 		}
 	}
-	grants, err := d.grantOps(ctx, decided, fact.Voices)
+	grants, err := d.grantOps(ctx, decided, fact.ApprovedBy)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -256,7 +256,7 @@ func (d *Desk) commitDecision(
 	if a.Kind == KindOutcome {
 		said, key = run.Answered{
 			Call: fact.Call, Approval: fact.Approval, Content: fact.Text, IsError: r.Action == ReportError,
-			Rerun: r.Action == Rerun, By: fact.By, With: fact.With, Voices: fact.Voices,
+			Rerun: r.Action == Rerun, By: fact.By, With: fact.With, ApprovedBy: fact.ApprovedBy,
 		}, ""
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, key, said, append(ops, grants...)...)

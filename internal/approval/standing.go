@@ -87,12 +87,12 @@ func (g StandingGrant) putOp(tenant string) (store.Op, error) {
 
 // decisionGrants are the standing grants of one decision, as recorded with the run.
 type decisionGrants struct {
-	Voices     []run.Voice   `json:"voices"` // the newest last; never empty
-	Note       string        `json:"note,omitempty"`
-	Asked      time.Time     `json:"asked"`
-	Requesters []string      `json:"requesters,omitempty"`
-	Edited     bool          `json:"edited,omitempty"`
-	Grants     []tracedGrant `json:"grants"`
+	ApprovedBy []run.Approver `json:"approvedBy"` // the newest last; never empty
+	Note       string         `json:"note,omitempty"`
+	Asked      time.Time      `json:"asked"`
+	Requesters []string       `json:"requesters,omitempty"`
+	Edited     bool           `json:"edited,omitempty"`
+	Grants     []tracedGrant  `json:"grants"`
 }
 
 type tracedGrant struct {
@@ -105,13 +105,13 @@ type tracedGrant struct {
 // grantOps returns the writes of the standing grants that the newest decision of a request gives, and of their record
 // with the run. They join the decision's transaction. There are none if the policy's grants end with the run. It fails
 // if the agent has too many patterns for a tool.
-func (d *Desk) grantOps(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
+func (d *Desk) grantOps(ctx context.Context, decided Approval, approvers []run.Approver) ([]store.Op, error) {
 	grants, err := d.standingGrants(ctx, decided)
 	if err != nil || len(grants) == 0 {
 		return nil, err
 	}
 	asked := decided.origin
-	record := decisionGrants{Voices: voices, Asked: asked.at, Requesters: asked.requesters, Edited: asked.edited}
+	record := decisionGrants{ApprovedBy: approvers, Asked: asked.at, Requesters: asked.requesters, Edited: asked.edited}
 	var ops []store.Op
 	for _, g := range grants {
 		if len(g.When) > 0 {
@@ -522,11 +522,11 @@ func traceDecision(
 			return g, false, store.Damaged(it.Key, "%w", err)
 		}
 		for _, is := range by.Grants {
-			if is.Tool != g.Tool || is.Digest != g.Digest || len(by.Voices) == 0 {
+			if is.Tool != g.Tool || is.Digest != g.Digest || len(by.ApprovedBy) == 0 {
 				continue
 			}
-			g.By, g.Note, g.Expires, g.Uses = by.Voices[len(by.Voices)-1].By, by.Note, is.Expires, is.Uses
-			g.Voices, g.Asked, g.Requesters, g.Edited = by.Voices, by.Asked, by.Requesters, by.Edited
+			g.By, g.Note, g.Expires, g.Uses = by.ApprovedBy[len(by.ApprovedBy)-1].By, by.Note, is.Expires, is.Uses
+			g.ApprovedBy, g.Asked, g.Requesters, g.Edited = by.ApprovedBy, by.Asked, by.Requesters, by.Edited
 			return g, true, nil
 		}
 	}
@@ -544,6 +544,6 @@ func isUnrevoked(ctx context.Context, t store.Table, tenant, agentName string, g
 	if err := jsonx.ReadStored("revocation", it.Body, &last); err != nil {
 		return false, store.Damaged(key, "%w", err)
 	}
-	givenAt := g.Voices[len(g.Voices)-1].At
+	givenAt := g.ApprovedBy[len(g.ApprovedBy)-1].At
 	return last.Approval != g.Approval && !givenAt.Before(last.At), nil
 }

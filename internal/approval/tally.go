@@ -201,7 +201,7 @@ func (d *Desk) tallyApproval(
 	if len(a.Permissions) > 0 { // the stored item is not trusted for what is granted besides the call
 		a.Permissions = nil
 		if waits {
-			a.origin = requestOrigin{at: c.Wait.Since, requesters: s.RequestersOnce(c.Wait.Heard),
+			a.origin = requestOrigin{at: c.Wait.Since, requesters: s.RequestersAt(c.Wait.Contributors),
 				edited: a.OriginalArgs != nil || c.Editor() != ""}
 			shown := c
 			shown.Input = a.Args

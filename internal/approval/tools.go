@@ -228,7 +228,7 @@ func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval) (Approval,
 	for _, open := range s.OpenRequests() {
 		if open.Approval == a.ID {
 			current = NewToolsRequest(def, s, open)
-			a.origin = requestOrigin{at: open.Since, requesters: s.RequestersOnce(open.Heard)}
+			a.origin = requestOrigin{at: open.Since, requesters: s.RequestersAt(open.Contributors)}
 		}
 	}
 	a.Permissions = slices.Clone(a.Permissions)

@@ -20,10 +20,10 @@ import (
 // ErrClosed is what an Engine returns that was closed.
 var ErrClosed = errors.New("engine is closed")
 
-// ErrStandStill is what Invoke returns, wrapped, for work that this process cannot do and another one may. The
+// ErrStalled is what Invoke returns, wrapped, for work that this process cannot do and another one may. The
 // execution stays as it is on record, and goes on when an Engine of such a process resumes it. See
-// Engine.StandsStill.
-var ErrStandStill = errors.New("the execution stands still in this process")
+// Engine.StallReason.
+var ErrStalled = errors.New("this process cannot carry on the execution")
 
 // Config is what an Engine runs and what it runs on.
 type Config struct {
@@ -33,7 +33,7 @@ type Config struct {
 	// Invoke calls a Lambda function and returns its answer, JSON. It is called concurrently. Its context ends when the
 	// engine is closed and not when the Task times out, as a Lambda goes on too. An error's name for Retry and Catch is
 	// its ErrorType() string, of any error it wraps, otherwise Lambda.Unknown. If the call ends its goroutine
-	// (runtime.Goexit), the name is Runtime.ExitError. An error that wraps ErrStandStill leaves the execution where it is.
+	// (runtime.Goexit), the name is Runtime.ExitError. An error that wraps ErrStalled leaves the execution where it is.
 	Invoke func(ctx context.Context, function string, payload []byte) ([]byte, error)
 	Store  Store
 	IDs    func() string // a new id at every call; safe for concurrent use
@@ -301,8 +301,8 @@ func (e *Engine) describe(which func(x *execution) bool) (all []Description) {
 	return all
 }
 
-// StandsStill says why the execution of that name does not go on in this process, though it is open; nil while it may.
-func (e *Engine) StandsStill(name string) error {
+// StallReason says why the execution of that name does not go on in this process, though it is open; nil while it may.
+func (e *Engine) StallReason(name string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x := e.executions[name]; x != nil && !x.rec.Status.Terminal() {

@@ -257,18 +257,18 @@ func TestDrain(t *testing.T) {
 func TestExecutionStandsStill(t *testing.T) {
 	r := newRig(t, task(caughtAt))
 	r.on("f", func(context.Context, map[string]any) (any, error) {
-		return nil, fmt.Errorf("not here: %w", ErrStandStill)
+		return nil, fmt.Errorf("not here: %w", ErrStalled)
 	})
 	r.run(func() {
 		arn := r.start("n", "")
 		r.sleep(time.Second)
 		require.Equal(t, Running, r.describe(arn).Status)
-		require.ErrorContains(t, r.StandsStill("n"), "not here")
-		require.NoError(t, r.StandsStill("other"))
+		require.ErrorContains(t, r.StallReason("n"), "not here")
+		require.NoError(t, r.StallReason("other"))
 		require.NoError(t, r.Stop(t.Context(), arn, "Cancelled", "by a person"))
 		d := r.describe(arn)
 		require.Equal(t, []any{Aborted, "Cancelled", "by a person"}, []any{d.Status, d.Error, d.Cause})
-		require.NoError(t, r.StandsStill("n"))
+		require.NoError(t, r.StallReason("n"))
 		require.NoError(t, r.Stop(t.Context(), arn, "Cancelled", "again"))
 		require.Equal(t, d, r.describe(arn))
 	})

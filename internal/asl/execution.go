@@ -58,9 +58,9 @@ func (x *execution) run() {
 	if x.attempt != nil { // of an earlier process, and not gone on with
 		x.attempt.open.add(-1)
 	}
-	halted := err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrStandStill)
+	halted := err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrStalled)
 	e.mu.Lock()
-	if errors.Is(err, ErrStandStill) {
+	if errors.Is(err, ErrStalled) {
 		x.still = err
 	}
 	if halted {

@@ -231,7 +231,7 @@ func (e *Engine) perform(ctx context.Context, resource string, params map[string
 	function, _ := params["FunctionName"].(string) // Invoke knows no function without a name
 	out, err := e.Invoke(ctx, function, payload)
 	switch {
-	case errors.Is(err, ErrStandStill):
+	case errors.Is(err, ErrStalled):
 		return nil, err
 	case err != nil:
 		name := "Lambda.Unknown"

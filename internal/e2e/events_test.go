@@ -81,14 +81,14 @@ func TestEventsGoOut(t *testing.T) {
 	down.Store(true)
 	d.refundRun("while the bus is down")
 	require.Len(t, p.types, len(want))
-	require.Empty(t, d.sweep().Told, "what is younger than a minute is left to its writer")
+	require.Empty(t, d.sweep().Notified, "what is younger than a minute is left to its writer")
 	d.ageOutbox()
-	require.EqualValues(t, 1, d.sweep().Untold, "the bus is down")
+	require.EqualValues(t, 1, d.sweep().NotifyFailed, "the bus is down")
 	down.Store(false)
-	require.EqualValues(t, len(want), d.sweep().Told["published"])
+	require.EqualValues(t, len(want), d.sweep().Notified["published"])
 	want = append(want, want...)
 	requireSent()
-	require.Empty(t, d.sweep().Told)
+	require.Empty(t, d.sweep().Notified)
 	require.Empty(t, d.bus.Undelivered())
 }
 

@@ -188,7 +188,7 @@ func (c *Chain) AfterTool(
 ) (run.Hooked, error) {
 	m := &AfterTool{Moment: Moment{def: d, run: *s}, call: call}
 	err := c.each(ctx, run.PhaseAfterTool, &m.Moment, func(p named) error { return enter(ctx, m, p.AfterTool) })
-	return run.Hooked{Phase: run.PhaseAfterTool, Call: call.ID, Patches: m.patches, Says: m.says}, err
+	return run.Hooked{Phase: run.PhaseAfterTool, Call: call.ID, Patches: m.patches, Texts: m.says}, err
 }
 
 // PermissionPath is where a run keeps its own answers for the permission plugin: {"default": ANSWER, "tools": {NAME:

@@ -203,7 +203,7 @@ type AfterTool struct {
 	Moment
 
 	call run.Call
-	says []run.Said
+	says []run.PluginText
 }
 
 // Call is the call, with its status and result.
@@ -211,11 +211,11 @@ func (m *AfterTool) Call() run.Call { return m.call }
 
 // AddReminder adds a message of the system's behind the results of the round.
 func (m *AfterTool) AddReminder(text string) {
-	m.says = append(m.says, run.Said{Text: text, Reminder: true})
+	m.says = append(m.says, run.PluginText{Text: text, Reminder: true})
 }
 
 // AddMessage adds a message of the user's behind the results of the round.
-func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, run.Said{Text: text}) }
+func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, run.PluginText{Text: text}) }
 
 // ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other
 // plugins may add.

@@ -91,14 +91,14 @@ type Swept struct {
 	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
 	// runs to look at again for which there was no time; a later sweep finds them
 	Left int64 `json:"left,omitempty"`
-	// what was done about requests to people: notified, reminded, escalated, updated
-	Told     map[string]int64 `json:"told,omitempty"`
-	Untold   int64            `json:"untold,omitempty"`  // errors in that; what they are about is due again later
-	Deleted  int64            `json:"deleted,omitempty"` // runs whose retention was over
-	Complete bool             `json:"complete"`          // false: the next sweep goes on where this one ended
-	Waiting  *runtime.Waiting `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
-	Unowned  string           `json:"unowned,omitempty"` // an execution that ended and for which there is no run
-	Ignored  string           `json:"ignored,omitempty"` // the status of an execution that needs nothing
+	// notifications about requests to people: notified, reminded, escalated, updated
+	Notified     map[string]int64 `json:"notified,omitempty"`
+	NotifyFailed int64            `json:"notifyFailed,omitempty"` // errors in that; the notifications are due again later
+	Deleted      int64            `json:"deleted,omitempty"`      // runs whose retention was over
+	Complete     bool             `json:"complete"`               // false: the next sweep goes on where this one ended
+	Waiting      *runtime.Waiting `json:"waiting,omitempty"`      // of all runs; nil unless a round has ended
+	Unowned      string           `json:"unowned,omitempty"`      // an execution that ended and for which there is no run
+	Ignored      string           `json:"ignored,omitempty"`      // the status of an execution that needs nothing
 }
 
 // FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report
@@ -190,17 +190,17 @@ func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 		s.log.Info("sweep skipped, another one is under way")
 	}
 	// What was done about requests to people. What failed is due again and fails no sweep.
-	out.Untold = int64(len(r.Untold))
-	for i, err := range r.Untold {
+	out.NotifyFailed = int64(len(r.NotifyFailed))
+	for i, err := range r.NotifyFailed {
 		if i < maxReported {
 			s.log.Error("people could not be told", "kind", string(kindOf(err)), "error", err)
 		}
 	}
-	if len(r.Told) > 0 {
-		out.Told = r.Told
+	if len(r.Notified) > 0 {
+		out.Notified = r.Notified
 	}
-	for what, n := range r.Told {
-		s.metrics.Count(observe.RequestsTold, n, "Did", what)
+	for what, n := range r.Notified {
+		s.metrics.Count(observe.RequestsNotified, n, "Did", what)
 	}
 	for _, d := range r.Deleted { // its head tells a deletion from a journal that was taken out
 		s.log.Info("run deleted", "tenant", d.Tenant, "run", d.Run, "head", d.Hash, "by", "retention")

@@ -62,9 +62,9 @@ func (a *AWS) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, er
 }
 
 // Adapter makes the adapter of a model, with the keys that the environment and the secrets of the store directory dir
-// hold. What models write is told to heard while they write it; nil = nobody is told.
+// hold. onDelta gets replies while models write them; nil = nobody does.
 func Adapter(
-	m agent.ModelSpec, dir string, getenv func(string) string, from *AWS, heard agent.OnDelta,
+	m agent.ModelSpec, dir string, getenv func(string) string, from *AWS, onDelta agent.OnDelta,
 ) (runtime.Model, error) {
 	switch m.Provider {
 	case "script":
@@ -77,15 +77,15 @@ func Adapter(
 			return nil, err
 		}
 		model := script.New(s)
-		model.OnDelta = heard
+		model.OnDelta = onDelta
 		return model, nil
 	case "openai":
-		return openai.Servers{OwnKey: ownKey(getenv), Secrets: Secrets(dir, getenv), OnDelta: heard}, nil
+		return openai.Servers{OwnKey: ownKey(getenv), Secrets: Secrets(dir, getenv), OnDelta: onDelta}, nil
 	case "bedrock":
 		if _, err := from.Config(); err != nil {
 			return nil, err
 		}
-		return bedrock.Model{Client: from.bedrock, OnDelta: heard}, nil
+		return bedrock.Model{Client: from.bedrock, OnDelta: onDelta}, nil
 	case "demo":
 		return DemoModel{}, nil
 	default:

@@ -65,7 +65,7 @@ func Open(
 		models := newModels(model, blobs)
 		c.Table, c.Blobs, c.Executions, c.IDs = t, blobs, NewExecutions(t), ids.System(c.Clock)
 		c.Model, c.Wrap, c.Tools, c.Hooks = models, models.resetScripts, r.Tools(), r.Hooks()
-		c.Reaps, c.Warm, c.LeavesUnknown = true, 256, true
+		c.Reaps, c.Warm, c.SharesRuns = true, 256, true
 		if c.Agents == nil {
 			c.Agents = r.Agent
 		}

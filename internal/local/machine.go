@@ -77,9 +77,9 @@ type Config struct {
 	Trusts    func(agent, server string)
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 	Embedder  runtime.Embedder  // compares tools for the pre-filter; nil = nobody embeds texts here
-	// LeavesUnknown has runs stand still that need an agent which only another process knows (see asl.Engine.StandsStill);
+	// SharesRuns leaves runs alone that need an agent which only another process knows (see asl.Engine.StallReason);
 	// else their calls fail.
-	LeavesUnknown bool
+	SharesRuns bool
 
 	People person.Directory // who the directory knows; nil = nobody
 	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is
@@ -145,7 +145,7 @@ func New(c Config) (*Machine, error) {
 		Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: sinks, Hooks: c.Hooks,
 		Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}), Publish: c.Publish, Trusts: c.Trusts,
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes),
-		Functions: c.Functions, Callbacks: c.Callbacks, LeavesUnknown: c.LeavesUnknown,
+		Functions: c.Functions, Callbacks: c.Callbacks, SharesRuns: c.SharesRuns,
 	})
 	if c.Embedder != nil {
 		m.Ports.Index = runtime.NewToolIndex(c.Embedder)
@@ -167,7 +167,7 @@ func New(c Config) (*Machine, error) {
 				m.report(function, err)
 			}
 			if errors.Is(err, runtime.ErrOtherProcess) {
-				err = fmt.Errorf("%w: %w", asl.ErrStandStill, err)
+				err = fmt.Errorf("%w: %w", asl.ErrStalled, err)
 			}
 			return out, err
 		},
@@ -195,11 +195,11 @@ func New(c Config) (*Machine, error) {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
 	m.Family, m.CleansUp = m.Ports.NotifyFamily, true
-	if c.LeavesUnknown {
+	if c.SharesRuns {
 		m.CheckLinked = m.canCarryOut
 	}
 	m.Compose()
-	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true, Void: m.Desk.Void}
+	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, TrustWoken: true, Void: m.Desk.Void}
 	return m, nil
 }
 

@@ -143,7 +143,7 @@ func (l *lab) sweep(t *testing.T) (runtime.Report, fault.Counts) {
 	ports.Clock, ports.Table, ports.Journal = ahead{ports.Clock, 2 * time.Hour}, table, store.NewJournal(table, 0)
 	tenants, ok := l.blobs.(runtime.Tenants)
 	require.True(t, ok)
-	s := runtime.Sweep{Sweeper: &runtime.Sweeper{Ports: ports, Definitions: l.Definitions, LeaveWoken: true}, Tenants: tenants, Executions: listed{l}}
+	s := runtime.Sweep{Sweeper: &runtime.Sweeper{Ports: ports, Definitions: l.Definitions, TrustWoken: true}, Tenants: tenants, Executions: listed{l}}
 	report, err := s.Run(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, report.Failed)

@@ -226,9 +226,9 @@ const (
 	DimFunction = "Function"
 )
 
-// RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated,
+// RequestsNotified counts the notifications of sweeps about requests to people, by Did: notified, reminded and updated,
 // and requests escalated. No alarm watches it.
-const RequestsTold = "RequestsTold"
+const RequestsNotified = "RequestsNotified"
 
 // AlarmMetrics lists those that alarms watch.
 func AlarmMetrics() []string {

@@ -192,7 +192,7 @@ func earlyDecision(
 		}
 	}
 	if fact.Note = k.Note; k.Action == run.ActionApprove {
-		fact.Voices = []run.Voice{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
+		fact.ApprovedBy = []run.Approver{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	}
 	if d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && k.Action != run.ActionCancel {
 		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && GrantPolicy(d).Once()

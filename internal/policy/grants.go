@@ -61,8 +61,8 @@ type Held struct {
 	Digest string
 }
 
-// HeldStanding returns the standing grants given in the run that cover calls which are not claimed yet.
-func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
+// UsableStandingGrants returns the standing grants given in the run that cover calls which are not claimed yet.
+func UsableStandingGrants(d *agent.Definition, s *run.AgentState) []Held {
 	var held []Held
 	for _, c := range s.Live {
 		t, known := d.Tool(c.Tool)
@@ -82,9 +82,9 @@ func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
 	return held
 }
 
-// AskedStanding returns the standing grants that could cover the round's new calls that need a permission, each once,
-// in call order: counted and uncounted ones, but not patterns. Only tool and digest are set.
-func AskedStanding(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
+// NeededStandingGrants returns the standing grants that could cover the round's new calls that need a permission, each
+// once, in call order: counted and uncounted ones, but not patterns. Only tool and digest are set.
+func NeededStandingGrants(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
 	var asked []run.StandingGrant
 	for _, c := range unpermitted(d, s) {
 		digest := StandingOf(d, s, c)
@@ -180,12 +180,12 @@ func standingFor(
 		return run.StandingGrant{}, false
 	}
 	requesters := s.Requesters()
-	given := func(v run.Voice) bool { return slices.Contains(requesters, v.By) }
+	given := func(v run.Approver) bool { return slices.Contains(requesters, v.By) }
 	usable := slices.Clone(s.Permissions.Checked.Standing)
 	usable = slices.DeleteFunc(usable, func(g run.StandingGrant) bool {
 		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() ||
-			!dec.isApprovedBy(g.Voices, dec.ApproversNeeded(g.Edited), g.Asked, g.Requesters) ||
-			dec.FourEyes && slices.ContainsFunc(g.Voices, given) || len(g.When) > 0 && !GrantPolicy(d).Patterns() ||
+			!dec.isApprovedBy(g.ApprovedBy, dec.ApproversNeeded(g.Edited), g.Asked, g.Requesters) ||
+			dec.FourEyes && slices.ContainsFunc(g.ApprovedBy, given) || len(g.When) > 0 && !GrantPolicy(d).Patterns() ||
 			!coversCall(g.Digest, g.When, d, s, t, c, dec)
 	})
 	if len(usable) == 0 {

@@ -91,7 +91,7 @@ func owesReply(s *run.AgentState) bool {
 		return false
 	}
 	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == run.PlanDone
-	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.IsPending() || !began
+	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.NeedsMessages || s.Correction.IsPending() || !began
 }
 
 // mustDelayEnd reports whether another reply of the model would now end the run, or sum it up. While calls are open
@@ -182,7 +182,7 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	if !d.Orchestrator.Enabled || quotaUsed(d, s) || s.Budget.Shared != "" {
 		return "", false
 	}
-	said := s.Unseen > 0 || s.Unsaid
+	said := s.Unseen > 0 || s.NeedsMessages
 	if s.Plan.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && said {
 		return run.LifecyclePlan, true
 	}

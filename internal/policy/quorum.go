@@ -67,9 +67,9 @@ func WidenSets(sets, by [][]string) [][]string {
 // isApprovedBy reports whether the approvals satisfy the decision: at least want different people who were approvers at
 // that time, by an allowed channel, and under four eyes none of the requesters. It does not trust what the request item
 // says about its approvers: whoever can write that item could otherwise let anything run.
-func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
+func (d Decision) isApprovedBy(approvals []run.Approver, want int, asked time.Time, requesters []string) bool {
 	var counted []string
-	for _, v := range voices {
+	for _, v := range approvals {
 		known := func(id string) bool {
 			return slices.Contains(counted, id) || d.FourEyes && slices.Contains(requesters, id)
 		}
@@ -95,22 +95,22 @@ func (d Decision) ApproversNeeded(edited bool) int {
 // that a claim has used was checked then.
 func grantCounts(c run.Call, s *run.AgentState, dec Decision) bool {
 	g := c.Grant
-	if !g.Again && (g.Consumed || len(g.Voices) == 0) {
+	if !g.Again && (g.Consumed || len(g.ApprovedBy) == 0) {
 		return true
 	}
-	return dec.isApprovedBy(g.Voices, dec.ApproversNeeded(c.Editor() != ""), g.Asked, s.RequestersOnce(g.Heard))
+	return dec.isApprovedBy(g.ApprovedBy, dec.ApproversNeeded(c.Editor() != ""), g.Asked, s.RequestersAt(g.Contributors))
 }
 
 // toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy. Under four eyes,
 // they may not have told the model anything since.
 func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
-	if len(p.Voices) == 0 {
+	if len(p.ApprovedBy) == 0 {
 		return true
 	}
-	voices := slices.DeleteFunc(slices.Clone(p.Voices), func(v run.Voice) bool {
+	approvals := slices.DeleteFunc(slices.Clone(p.ApprovedBy), func(v run.Approver) bool {
 		return len(v.Tools) > 0 && !slices.Contains(v.Tools, p.Tool)
 	})
-	return dec.isApprovedBy(voices, dec.ApproversNeeded(p.Edited), p.Asked, s.Requesters())
+	return dec.isApprovedBy(approvals, dec.ApproversNeeded(p.Edited), p.Asked, s.Requesters())
 }
 
 // Suffices reports whether those who have granted a tool by e satisfy the policy of each call that asked.

@@ -166,8 +166,8 @@ func groupEnd(all []run.Message, i int, results map[string]int) int {
 
 // The length of what a line quotes, in bytes (presets 6).
 const (
-	maxSaidLine   = 80
-	maxResultLine = 60
+	maxSummaryLine = 80
+	maxResultLine  = 60
 )
 
 // summaryLines returns a line for each message with content, and one for the calls of a turn.
@@ -177,9 +177,9 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 		m := left[i]
 		switch b := m.Block.(type) {
 		case run.Text:
-			lines = append(lines, "- "+string(m.Role)+": "+oneLine(b.Text, maxSaidLine))
+			lines = append(lines, "- "+string(m.Role)+": "+oneLine(b.Text, maxSummaryLine))
 		case run.Media:
-			lines = append(lines, "- "+string(m.Role)+": "+oneLine("["+agent.MediaName(b)+"]", maxSaidLine))
+			lines = append(lines, "- "+string(m.Role)+": "+oneLine("["+agent.MediaName(b)+"]", maxSummaryLine))
 		case run.ToolResult:
 			lines = append(lines, "- tool: "+oneLine(b.Content, maxResultLine))
 		case run.ToolUse:
@@ -190,7 +190,7 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 				}
 			}
 			calls := d.Word(agent.WordEvictedCalls, map[string]any{"Tools": strings.Join(names, ", ")})
-			lines = append(lines, "- "+string(m.Role)+": "+oneLine(calls, maxSaidLine))
+			lines = append(lines, "- "+string(m.Role)+": "+oneLine(calls, maxSummaryLine))
 		}
 	}
 	return lines

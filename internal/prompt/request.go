@@ -79,7 +79,7 @@ func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {
 // text is mended, and the default role is the user. If the builder gave nothing and nothing else says what the run
 // began with, the message is the default one (seed 000). The error may be shown.
 func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error) {
-	if len(given) == 0 && s.Unsaid {
+	if len(given) == 0 && s.NeedsMessages {
 		said, err := policy.StartMessages(nil, s.Input)
 		if err != nil {
 			return run.ContextBuilt{}, err

@@ -113,12 +113,12 @@ func (e RunStarted) apply(s *AgentState) error {
 	*s = AgentState{
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition,
 		HooksVersion: e.HooksVersion,
-		Subject:      e.Subject, By: e.By, Heard: e.Heard, AccessControl: e.AccessControl, Input: e.Input,
+		Subject:      e.Subject, By: e.By, Contributors: e.Contributors, AccessControl: e.AccessControl, Input: e.Input,
 		BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq, OwnedAt: s.head.time,
 		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait,
 		Resume: e.Resume, head: s.head,
-		Unsaid: e.Input != nil && len(e.Messages) == 0,
+		NeedsMessages: e.Input != nil && len(e.Messages) == 0,
 	}
 	if err := s.inherit(past); err != nil {
 		return err
@@ -354,7 +354,7 @@ func (e Finished) apply(s *AgentState) error {
 		s.appendMessage(RoleUser, Text{Text: e.Note}, 0, s.nextSource(0))
 	}
 	if e.Noted {
-		s.Heard = withPeople(s.Heard, e.By)
+		s.Contributors = withPeople(s.Contributors, e.By)
 	}
 	if e.Static != "" { // the model will not read the correction of its last reply
 		s.Correction = nil
@@ -387,7 +387,7 @@ func (s *AgentState) checkNaturalEnd(e Finished) error {
 		return nil
 	case s.Plan.Active():
 		return &ApplyError{Problem: "the run's plan is not carried out"}
-	case s.Unseen > s.Plan.Answered || s.Unsaid:
+	case s.Unseen > s.Plan.Answered || s.NeedsMessages:
 		return &ApplyError{Problem: "the model has not seen everything that was said"}
 	case s.Correction != nil:
 		return &ApplyError{Problem: "the model's last word was refused"}

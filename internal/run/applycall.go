@@ -69,7 +69,7 @@ func (s *AgentState) settleCall(c *Call, r Result, why CallReason, to CallStatus
 	if c.Budget {
 		return s.settleBudget(c)
 	}
-	s.Heard = withPeople(s.Heard, c.Editor()) // the model reads the arguments of an edit with the result
+	s.Contributors = withPeople(s.Contributors, c.Editor()) // the model reads the arguments of an edit with the result
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (e CallSuspended) apply(s *AgentState) error {
 			c.Checked = e.Checked
 		}
 		c.waitForInput(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest,
-			Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
+			Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Contributors: len(s.Contributors)})
 		return nil
 	})
 }
@@ -238,7 +238,8 @@ func (e CallUnknown) apply(s *AgentState) error {
 		c.Asks++
 		c.Gated = false
 		c.Wait = &Wait{
-			For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Claim: e.Claim, Heard: len(s.Heard),
+			For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Claim: e.Claim,
+			Contributors: len(s.Contributors),
 		}
 		return nil
 	})
@@ -282,7 +283,7 @@ func (e Decided) apply(s *AgentState) error {
 		default:
 			return s.settleCall(c, Result{Content: e.Text, IsError: true}, WhyDenied, StatusCancelled)
 		}
-		expires, policy, asked, heard := c.Wait.Expires, c.Wait.Policy, c.Wait.Since, c.Wait.Heard
+		expires, policy, asked, contributors := c.Wait.Expires, c.Wait.Policy, c.Wait.Since, c.Wait.Contributors
 		if e.Args != nil {
 			policy = e.Policy
 		}
@@ -297,8 +298,8 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil,
 			Editor: e.Editor, Policy: policy, Expires: expires}
-		if len(e.Voices) > 0 {
-			c.Grant.Voices, c.Grant.Asked, c.Grant.Heard = e.Voices, asked, heard
+		if len(e.ApprovedBy) > 0 {
+			c.Grant.ApprovedBy, c.Grant.Asked, c.Grant.Contributors = e.ApprovedBy, asked, contributors
 		}
 		if e.Args != nil {
 			c.Input = e.Args
@@ -336,7 +337,7 @@ func (e Answered) apply(s *AgentState) error {
 		}
 		if c.Grant != nil && c.Wait != nil && e.Slot > 0 { // a person ordered it
 			g := *c.Grant
-			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
+			g.ApprovedBy, g.Asked, g.Contributors, g.Again = e.ApprovedBy, c.Wait.Since, c.Wait.Contributors, true
 			c.Grant = &g
 		}
 		if c.Status == StatusRunning { // both at once, so that the round does not come to rest in between
@@ -461,7 +462,7 @@ func (e LateSuspended) apply(s *AgentState) error {
 		}
 		c.countEntered(e.Entered)
 		c.waitForInput(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest,
-			Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
+			Since: s.head.time, Expires: e.Expires, Contributors: len(s.Contributors)})
 		return nil
 	})
 }

@@ -142,14 +142,14 @@ const (
 
 // Wait describes what a suspended call waits for. Every wait expires.
 type Wait struct {
-	For      WaitFor
-	Approval string // id of the request that people see; "" for ForAnswer, which is shown with the run
-	Digest   string // digest of the exact action, for ForApproval and ForInput
-	Since    time.Time
-	Expires  time.Time
-	Claim    string `json:",omitempty"` // for ForOutcome: the writer that had the claim; "" = unknown
-	Policy   string `json:",omitempty"` // as of CallSuspended
-	Heard    int    `json:",omitempty"` // length of AgentState.Heard when the run asked
+	For          WaitFor
+	Approval     string // id of the request that people see; "" for ForAnswer, which is shown with the run
+	Digest       string // digest of the exact action, for ForApproval and ForInput
+	Since        time.Time
+	Expires      time.Time
+	Claim        string `json:",omitempty"` // for ForOutcome: the writer that had the claim; "" = unknown
+	Policy       string `json:",omitempty"` // as of CallSuspended
+	Contributors int    `json:",omitempty"` // length of AgentState.Contributors when the run asked
 }
 
 // Grant is a recorded approval of a call, or the answer to its tool's question. Either lets the call run once.
@@ -169,10 +169,10 @@ type Grant struct {
 	Standing bool `json:",omitempty"`
 
 	// the approvals, which the claim counts again; none = not recorded
-	Voices []Voice   `json:",omitempty"`
-	Asked  time.Time `json:",omitzero"`  // with Voices: when people were asked
-	Heard  int       `json:",omitempty"` // with Voices: as in Wait
-	Again  bool      `json:",omitempty"` // Voices ordered to repeat the call, whose outcome was unknown
+	ApprovedBy   []Approver `json:",omitempty"`
+	Asked        time.Time  `json:",omitzero"`  // with ApprovedBy: when people were asked
+	Contributors int        `json:",omitempty"` // with ApprovedBy: as in Wait
+	Again        bool       `json:",omitempty"` // ApprovedBy ordered to repeat the call, whose outcome was unknown
 
 	// with Standing: the arguments have to match all of these; Digest comes from PatternDigest
 	When []Condition `json:",omitempty"`

@@ -621,7 +621,7 @@ func (w *world) asked(s *run.AgentState, c run.Call) []step {
 }
 
 func (w *world) finishes(s *run.AgentState, c run.Call, writer string, ran bool) []step {
-	said := run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: c.ID, Says: []run.Said{{Text: "Be brief.", Reminder: true}, {Text: "And then?"}}}
+	said := run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: c.ID, Texts: []run.PluginText{{Text: "Be brief.", Reminder: true}, {Text: "And then?"}}}
 	var steps []step
 	if w.hooks {
 		steps = []step{{name: "result and plugins speak", writer: writer, events: []run.Event{run.CallFinished{Call: c.ID, Ran: ran, Content: "ok"}, said}}, {

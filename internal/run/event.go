@@ -42,8 +42,8 @@ type RunStarted struct {
 	// of BodyDigest
 	By []string `json:"by,omitempty"`
 	// people whose messages the delegating run had received; not part of BodyDigest
-	Heard []string `json:"heard,omitempty"`
-	Trace *Trace   `json:"trace,omitempty"` // nil = the run is not traced; not part of BodyDigest
+	Contributors []string `json:"contributors,omitempty"`
+	Trace        *Trace   `json:"trace,omitempty"` // nil = the run is not traced; not part of BodyDigest
 
 	// Wait and Resume come from the definition if Wait is all_suspended. Then calls stay open over several inferences, and
 	// open calls decide where results are inserted. "" = any_external, where Resume has no effect on the fold.
@@ -107,9 +107,9 @@ type Decided struct {
 
 	With []string `json:"with,omitempty"` // the other approvers, in order, if several are needed
 	// for an approval: By and With as the desk authenticated them; none = not recorded
-	Voices []Voice `json:"voices,omitempty"`
-	Editor string  `json:"editor,omitempty"` // the editor of Args; "" = By
-	Policy string  `json:"policy,omitempty"` // with Args: as in CallSuspended
+	ApprovedBy []Approver `json:"approvedBy,omitempty"`
+	Editor     string     `json:"editor,omitempty"` // the editor of Args; "" = By
+	Policy     string     `json:"policy,omitempty"` // with Args: as in CallSuspended
 }
 
 // Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again. It also
@@ -136,7 +136,7 @@ type Answered struct {
 	// with Rerun: the other people who ordered it, in order, if several are needed; with Used: that run's requesters
 	With []string `json:"with,omitempty"`
 
-	Voices []Voice `json:"voices,omitempty"` // with Rerun of an approved call: as in Decided
+	ApprovedBy []Approver `json:"approvedBy,omitempty"` // with Rerun of an approved call: as in Decided
 }
 
 // LateResult is a claimant's result that lost the race for its entry and came through the inbox (protocol rule 10).

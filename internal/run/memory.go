@@ -112,7 +112,7 @@ func (e ContextBuilt) apply(s *AgentState) error {
 	for _, m := range before[own:] {
 		s.Messages = s.Messages.Append(m)
 	}
-	s.Built, s.Unsaid = true, false
+	s.Built, s.NeedsMessages = true, false
 	return nil
 }
 

@@ -25,7 +25,7 @@ type Plan struct {
 	Memory   json.RawMessage `json:"memory,omitempty"`   // stored unchanged, not interpreted here
 	Uses     []PlanUse       `json:"uses,omitempty"`     // calls of the plan, in order
 	Since    int64           `json:"since,omitempty"`    // sequence of the entry that holds the plan
-	Heard    int             `json:"heard,omitempty"`    // unseen messages when the plan was made
+	Unseen   int             `json:"unseen,omitempty"`   // unseen messages when the plan was made
 	Answered int             `json:"answered,omitempty"` // how many of those the plan has answered
 	Facts    int64           `json:"facts,omitempty"`    // number of the plan's facts, to recognise a repeated one
 	Replies  int64           `json:"replies,omitempty"`  // replies of models to the plan's requests
@@ -122,7 +122,7 @@ func (e PlanFact) apply(s *AgentState) error {
 		p.Replies, p.Failed = p.Replies+1, 0
 	}
 	if !p.Working() {
-		p.Since, p.Heard = s.head.seq, s.Unseen
+		p.Since, p.Unseen = s.head.seq, s.Unseen
 	}
 	if e.Memory != nil {
 		p.Memory = e.Memory
@@ -145,7 +145,7 @@ func (e PlanFact) apply(s *AgentState) error {
 			seen = 0
 		}
 		s.appendMessage(RoleAssistant, e.block(), seen, s.nextSource(0))
-		p.Answered = p.Heard
+		p.Answered = p.Unseen
 		s.flushQueued()
 	case e.Stage == PlanAbandoned:
 		s.leavePlan()

@@ -59,7 +59,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		return &ApplyError{Problem: "the past it was given is not the one it names"}
 	}
 	s.Prior = past.Prior + past.Inferences
-	s.Heard = withPeople(s.Heard, past.Requesters()...)
+	s.Contributors = withPeople(s.Contributors, past.Requesters()...)
 	s.EvictedMessages, s.Summary, s.Files, s.Partial = past.EvictedMessages, past.Summary, past.Files, past.Partial
 	s.Unseen, s.BlobMessages = past.Unseen, past.BlobMessages
 	if s.Input == nil {
@@ -102,7 +102,7 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(s.From.Memory) > 0 {
 		s.remember(s.From.Memory)
 	}
-	s.Built, s.Unsaid = past.Built, past.Unsaid
+	s.Built, s.NeedsMessages = past.Built, past.NeedsMessages
 	s.Listed, s.Servers = past.Listed, past.Servers // the pinned definition is the same, or differs in its model
 	s.inheritPlan(past)
 	ofPast := func(c Call) Call { // a result that may still be appended names the run that holds it

@@ -24,12 +24,12 @@ type Permissions struct {
 
 // PermissionRequest is one request to people about the tools whose calls a batch has blocked. It belongs to no call.
 type PermissionRequest struct {
-	Approval string      `json:"approval"`
-	Since    time.Time   `json:"since"`
-	Expires  time.Time   `json:"expires"`
-	Tools    []AskedTool `json:"tools"`            // in call order, each once
-	Reason   string      `json:"reason,omitempty"` // reason shown to approvers
-	Heard    int         `json:"heard,omitempty"`  // as in Wait
+	Approval     string      `json:"approval"`
+	Since        time.Time   `json:"since"`
+	Expires      time.Time   `json:"expires"`
+	Tools        []AskedTool `json:"tools"`                  // in call order, each once
+	Reason       string      `json:"reason,omitempty"`       // reason shown to approvers
+	Contributors int         `json:"contributors,omitempty"` // as in Wait
 }
 
 // AskedTool is one tool of a request and the decision about it.
@@ -77,9 +77,9 @@ type ToolPermit struct {
 	// a record outside the run holds the grant too; once that is revoked, the grant is void
 	Standing bool `json:"standing,omitempty"`
 
-	Voices []Voice   `json:"voices,omitempty"` // the approvals; none = not recorded
-	Asked  time.Time `json:"asked,omitzero"`   // with Voices: when people were asked
-	Edited bool      `json:"edited,omitempty"` // the grant covers arguments that a person changed
+	ApprovedBy []Approver `json:"approvedBy,omitempty"` // the approvals; none = not recorded
+	Asked      time.Time  `json:"asked,omitzero"`       // with ApprovedBy: when people were asked
+	Edited     bool       `json:"edited,omitempty"`     // the grant covers arguments that a person changed
 }
 
 // PermissionStatus is a permission backend's answer about a tool (seed 000, PermissionManager.get). Package policy
@@ -132,11 +132,11 @@ type StandingGrant struct {
 	Used int         `json:"used,omitempty"` // claims made when the record was read, plus claims of this run since
 
 	// About the run in which the grant was given. The claim uses this to count the approvals again.
-	Run        string    `json:"run,omitempty"`        // id of that run
-	Voices     []Voice   `json:"voices,omitempty"`     // the approvals; none = the grant covers nothing
-	Asked      time.Time `json:"asked,omitzero"`       // when people were asked
-	Requesters []string  `json:"requesters,omitempty"` // the people from whom the requesting call came
-	Edited     bool      `json:"edited,omitempty"`     // the grant covers arguments that a person changed
+	Run        string     `json:"run,omitempty"`        // id of that run
+	ApprovedBy []Approver `json:"approvedBy,omitempty"` // the approvals; none = the grant covers nothing
+	Asked      time.Time  `json:"asked,omitzero"`       // when people were asked
+	Requesters []string   `json:"requesters,omitempty"` // the people from whom the requesting call came
+	Edited     bool       `json:"edited,omitempty"`     // the grant covers arguments that a person changed
 }
 
 // Same reports whether both are copies of one record.
@@ -199,8 +199,8 @@ func (k Checked) Same(o Checked) bool {
 		jsonx.CanonicalText(json.RawMessage(k.Content)) == jsonx.CanonicalText(json.RawMessage(o.Content))
 }
 
-// Voice is one approval as the desk recorded it. The person was authenticated when they decided.
-type Voice struct {
+// Approver is one approval as the desk recorded it. The person was authenticated when they decided.
+type Approver struct {
 	By     string    `json:"by"`
 	Groups []string  `json:"groups,omitempty"`
 	At     time.Time `json:"at"`
@@ -229,7 +229,7 @@ func (e PermissionRequested) apply(s *AgentState) error {
 	}
 	live := slices.Clone(s.Live)
 	r := PermissionRequest{
-		Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Reason: e.Reason, Heard: len(s.Heard),
+		Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Reason: e.Reason, Contributors: len(s.Contributors),
 	}
 	for _, t := range e.Tools {
 		if len(t.Calls) == 0 {
@@ -278,9 +278,9 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 		}
 		p := ToolPermit{
 			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests,
-			By: e.By, Note: e.Note, Standing: e.Standing, Voices: e.Voices,
+			By: e.By, Note: e.Note, Standing: e.Standing, ApprovedBy: e.ApprovedBy,
 		}
-		if len(e.Voices) > 0 {
+		if len(e.ApprovedBy) > 0 {
 			p.Asked = asked[at].Since
 		}
 		s.Permissions.Tools = append(slices.Clip(s.Permissions.Tools), p)
@@ -298,10 +298,10 @@ func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	}
 	p := ToolPermit{
 		Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note,
-		Standing: e.Standing, Voices: e.Voices, Edited: e.Args != nil,
+		Standing: e.Standing, ApprovedBy: e.ApprovedBy, Edited: e.Args != nil,
 	}
 	switch {
-	case len(e.Voices) == 0:
+	case len(e.ApprovedBy) == 0:
 	case c.Wait != nil && c.Wait.Approval == e.Approval:
 		p.Asked = c.Wait.Since
 	default: // the request has been overtaken

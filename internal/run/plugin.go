@@ -51,23 +51,23 @@ type Hooked struct {
 	Call    string  `json:"call,omitempty"` // in the two tool phases
 	Patches []Patch `json:"patches,omitempty"`
 	// before_inference: tools that are not offered to this inference, by original name
-	Hidden []string `json:"hidden,omitempty"`
-	Says   []Said   `json:"says,omitempty"` // after_tool_execute: texts behind the round's results
-	End    Reason   `json:"end,omitempty"`  // before_inference, after_inference: the run has to end
+	Hidden []string     `json:"hidden,omitempty"`
+	Texts  []PluginText `json:"texts,omitempty"` // after_tool_execute: texts behind the round's results
+	End    Reason       `json:"end,omitempty"`   // before_inference, after_inference: the run has to end
 
 	// after_tool_execute: a plugin failed after a call. The call's result is kept, and the run has to end
 	Failed *RunError `json:"failed,omitempty"`
 }
 
 // Said is a text that a plugin adds to the conversation, with seenCount 0.
-type Said struct {
+type PluginText struct {
 	Text     string `json:"text"`
 	Reminder bool   `json:"reminder,omitempty"` // the text is a system reminder; otherwise it counts as the user's
 }
 
 // Empty reports whether the plugins decided nothing.
 func (e Hooked) Empty() bool {
-	return len(e.Patches) == 0 && len(e.Hidden) == 0 && len(e.Says) == 0 && e.End == "" && e.Failed == nil
+	return len(e.Patches) == 0 && len(e.Hidden) == 0 && len(e.Texts) == 0 && e.End == "" && e.Failed == nil
 }
 
 // problem returns which decision the phase does not allow (presets 10), or "".
@@ -84,7 +84,7 @@ func (e Hooked) problem() string {
 		return "only before_inference chooses tools"
 	case e.Failed != nil && e.Phase != PhaseAfterTool:
 		return "a failure that is not behind a call ends the run at once"
-	case len(e.Says) > 0 && e.Phase != PhaseAfterTool:
+	case len(e.Texts) > 0 && e.Phase != PhaseAfterTool:
 		return "only after_tool_execute adds messages"
 	case e.End != "" && (!inference || !requestable):
 		return "only a phase of the inference ends a run, as plugin_requested or stopped:<code>"
@@ -127,10 +127,10 @@ func (e Hooked) apply(s *AgentState) error {
 	case e.Phase == PhaseBeforeInference:
 		s.Hidden = e.Hidden
 	}
-	for i, m := range e.Says {
+	for i, m := range e.Texts {
 		s.queue(m.block(), i)
 	}
-	if len(e.Says) > 0 {
+	if len(e.Texts) > 0 {
 		s.flushQueued()
 	}
 	return nil
@@ -157,7 +157,7 @@ func (s *AgentState) markGateAsked(e Hooked) error {
 	})
 }
 
-func (m Said) block() Block {
+func (m PluginText) block() Block {
 	if m.Reminder {
 		return Text{Text: TextFromSystem(m.Text)}
 	}

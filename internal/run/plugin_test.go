@@ -18,7 +18,7 @@ func TestHookedAllowsWhatThePhaseAllows(t *testing.T) {
 	effects := map[string]func(*run.Hooked){
 		"patch":  func(h *run.Hooked) { h.Patches = []run.Patch{{Path: "/a", Value: json.RawMessage("1")}} },
 		"hide":   func(h *run.Hooked) { h.Hidden = []string{"look"} },
-		"say":    func(h *run.Hooked) { h.Says = []run.Said{{Text: "x"}} },
+		"say":    func(h *run.Hooked) { h.Texts = []run.PluginText{{Text: "x"}} },
 		"end":    func(h *run.Hooked) { h.End = run.ReasonPluginRequested },
 		"stop":   func(h *run.Hooked) { h.End = run.Stopped("enough") },
 		"failed": func(h *run.Hooked) { h.Failed = &run.RunError{Code: run.CodeInternal, Message: "x"} },

@@ -145,7 +145,7 @@ func blocksOf(e Event) []Block {
 	case CallCancelled:
 		return Result{Content: e.Content, IsError: true}.blocks(e.Call)
 	case Hooked:
-		return Map(e.Says, Said.block)
+		return Map(e.Texts, PluginText.block)
 	case PermissionAnswered:
 		return []Block{Text{Text: e.Text}}
 	case UndoOrdered:

@@ -21,16 +21,16 @@ type AgentState struct {
 	HooksVersion                string
 	Subject, AccessControl      string
 	// authors of what the run, its origin, the delegating run or a delegated one has read. Never written in place
-	Heard      []string
-	Again      []string        // people who started the run again under its key. Never written in place
-	By         []string        // the people for whom the run acts: see RunStarted. Never written in place
-	From       *Origin         // where the conversation began; nil = here
-	Parent     *Parent         // the call that the run carries out; nil = not delegated
-	Input      json.RawMessage // input of the run; nil if it began with a message
-	BodyDigest string          // digest of the start request: the same key with another body is refused
-	Trace      *Trace          // nil = the run is not traced
-	Wait       WaitMode        // "" = any_external; decides how calls and results are folded
-	Resume     ResumeMode      // set only if Wait is all_suspended
+	Contributors []string
+	Again        []string        // people who started the run again under its key. Never written in place
+	By           []string        // the people for whom the run acts: see RunStarted. Never written in place
+	From         *Origin         // where the conversation began; nil = here
+	Parent       *Parent         // the call that the run carries out; nil = not delegated
+	Input        json.RawMessage // input of the run; nil if it began with a message
+	BodyDigest   string          // digest of the start request: the same key with another body is refused
+	Trace        *Trace          // nil = the run is not traced
+	Wait         WaitMode        // "" = any_external; decides how calls and results are folded
+	Resume       ResumeMode      // set only if Wait is all_suspended
 
 	Status      RunStatus
 	Reason      Reason
@@ -63,7 +63,7 @@ type AgentState struct {
 	SystemText     string      // that prompt, if it was built once and is neither in a blob nor the definition's own text
 	SystemBlob     bool        // that prompt is in the blob of its digest
 	Built          bool        // a context builder has given its messages
-	Unsaid         bool        // the run began with data, and a builder still has to make messages of it
+	NeedsMessages  bool        // the run began with data, and a builder still has to make messages of it
 	BlobMessages   int         // live messages whose body is in a blob
 
 	Cost         USD           // cost of the replies with known prices
@@ -359,15 +359,15 @@ func (s *AgentState) Skipped(c Call) bool {
 
 // Requesters returns the people for whom the run acts: who started it, its subject if that is a person, who started it
 // again under its key, and the authors of all messages, answers, results, edits and notes that the model has read.
-func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
+func (s *AgentState) Requesters() []string { return s.RequestersAt(len(s.Contributors)) }
 
-// RequestersOnce returns the requesters of a call that asked when Heard had this length.
-func (s *AgentState) RequestersOnce(heard int) []string {
+// RequestersAt returns the requesters of a call that asked when Contributors had this length.
+func (s *AgentState) RequestersAt(contributors int) []string {
 	people := slices.Clone(s.By)
 	if IsPrincipal("user:", s.Subject) {
 		people = withPeople(people, s.Subject)
 	}
-	return withPeople(withPeople(people, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
+	return withPeople(withPeople(people, s.Again...), s.Contributors[:min(contributors, len(s.Contributors))]...)
 }
 
 // noteRequesters records the people whose text a fact has brought into the run.
@@ -378,13 +378,13 @@ func (s *AgentState) noteRequesters(e Event) {
 			s.Again = withPeople(s.Again, e.By)
 			return
 		}
-		s.Heard = withPeople(s.Heard, e.By)
+		s.Contributors = withPeople(s.Contributors, e.By)
 	case Answered:
-		s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
+		s.Contributors = withPeople(withPeople(s.Contributors, e.By), e.With...)
 	case Decided:
 		// the model reads the note of a denial, and that of a grant of tools
 		if e.Result != nil || e.Note != "" && (e.Action != ActionApprove || len(e.Tools) > 0) {
-			s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
+			s.Contributors = withPeople(withPeople(s.Contributors, e.By), e.With...)
 		}
 	}
 }

@@ -598,7 +598,7 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: run.ForInput, Ticket: &run.Ticket{}},
 		run.DecisionKept{Slot: slot, Target: id, Action: run.ActionApprove}, run.DecisionDropped{Target: id},
 		policy.CancelRun("user:eve", "note"), policy.Fail(run.CodeInternal, "x"), run.Finished{Reason: run.ReasonNaturalEnd}, run.ContextBuilt{},
-		run.Hooked{N: s.Hooks + 1, Phase: run.PhaseRunEnd, Patches: []run.Patch{{Path: "/x", Value: []byte("1")}}}, run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: id, Says: []run.Said{{Text: "Hear!"}}},
+		run.Hooked{N: s.Hooks + 1, Phase: run.PhaseRunEnd, Patches: []run.Patch{{Path: "/x", Value: []byte("1")}}}, run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: id, Texts: []run.PluginText{{Text: "Hear!"}}},
 		run.PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []run.RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
 		run.PermissionAnswered{Approval: run.ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, run.CallPermitted{Call: id, Approval: "a9"},
 		run.Planned{PlanFact: late(run.PlanDone)}, run.StepRouted{PlanFact: late(run.PlanSynthesis)}, run.Synthesised{PlanFact: late(run.PlanDone)},
@@ -648,7 +648,7 @@ func walkKey(s *run.AgentState) string {
 	b = append(append(b, s.Ending...), s.EndingDetail...)
 	b = fmt.Appendf(b, "%v%v%v%d", s.Memory, s.Cut, s.Full, s.EvictedMessages)
 	if p := &s.Plan; p.Stage != "" {
-		b = fmt.Appendf(b, "%s%d%d%s", p.Stage, p.Heard, p.Answered, p.Memory)
+		b = fmt.Appendf(b, "%s%d%d%s", p.Stage, p.Unseen, p.Answered, p.Memory)
 		for _, u := range p.Uses {
 			b = append(b, u.ID...)
 		}

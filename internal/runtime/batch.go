@@ -328,7 +328,7 @@ func (r *round) isUnlinked(c run.Call) bool {
 	} else if missing := r.Missing(r.def, c.Tool); missing != "" {
 		lacks = "tool " + missing + " is not part of this program"
 	}
-	if lacks == "" || !r.LeavesUnknown {
+	if lacks == "" || !r.SharesRuns {
 		return false
 	}
 	r.unlinked = fmt.Errorf("call %s: %s: %w", c.ID, lacks, ErrOtherProcess)

@@ -41,9 +41,9 @@ type endRecord struct {
 // The attributes of a record. "at" is the start of its newest execution, actual or planned, in milliseconds.
 const (
 	attrAt       = "at"
-	attrCleaning = "cleanup" // 1 while pending
-	attrRequests = "open"    // 1 while closing requests is pending
-	attrNotified = "told"    // 1
+	attrCleaning = "cleanup"  // 1 while pending
+	attrRequests = "open"     // 1 while closing requests is pending
+	attrNotified = "notified" // 1
 	attrTries    = "tries"
 )
 
@@ -273,7 +273,7 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 		r = sw.record(ctx, &l.State, RepairClosed, "")
 	default:
 		if err = sw.notifyOutsideEnd(ctx, &l.State); err == nil {
-			r = sw.record(ctx, &l.State, RepairTold, "")
+			r = sw.record(ctx, &l.State, RepairAnnounced, "")
 		}
 	}
 	if err != nil {

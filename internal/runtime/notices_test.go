@@ -63,10 +63,10 @@ func TestC3SweepTellsWhereNobodyDid(t *testing.T) {
 			return r
 		}
 		w.sleep(30 * time.Second)
-		require.Empty(t, run().Told, "whoever parks the run may be at it")
+		require.Empty(t, run().Notified, "whoever parks the run may be at it")
 		require.Empty(t, told.asked)
 		w.sleep(time.Minute)
-		require.Equal(t, map[string]int64{"notified": 1}, run().Told)
+		require.Equal(t, map[string]int64{"notified": 1}, run().Notified)
 		require.Equal(t, []string{w.call("c1").Wait.Approval}, told.asked)
 		told.err = errBlown
 		require.True(t, run().Complete)

@@ -395,13 +395,13 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 	var asked []run.StandingGrant
 	switch {
 	case first:
-		asked = policy.AskedStanding(def, s)
+		asked = policy.NeededStandingGrants(def, s)
 	case doubt:
 		asked = known.Standing
 	}
 	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 	if doubt {
-		for _, h := range policy.HeldStanding(def, s) { // grants of this run that the next claims would use
+		for _, h := range policy.UsableStandingGrants(def, s) { // grants of this run that the next claims would use
 			live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent,
 				run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
 			if err != nil {

@@ -164,7 +164,7 @@ func TestEachTroubleIsRepairedOnce(t *testing.T) {
 	}
 	covered := map[runtime.Repair]bool{
 		runtime.RepairFailed: true, runtime.RepairCleaning: true, // in their own tests
-		runtime.RepairTold: true, runtime.RepairClosed: true,
+		runtime.RepairAnnounced: true, runtime.RepairClosed: true,
 	}
 	for _, c := range troubles {
 		covered[c.want] = true
@@ -195,7 +195,7 @@ func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 		w.waiter.ended(w.owner)
 		w.sleep(2 * time.Minute)
 		before := len(w.waiter.woken)
-		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairAnnounced: 1}, w.sweepAll().Repaired)
 		require.Equal(t, []string{"token of the root"}, w.waiter.woken[before:])
 		w.run, w.owner = root, owner
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)

@@ -48,9 +48,9 @@ type Ports struct {
 	Trace     Tracer                       // nil = runs are not traced
 	// the code that agents name besides tools; the zero Set contains the built-in code
 	Hooks hook.Set
-	// LeavesUnknown says that other processes carry on the same runs. Calls that need code this process lacks are then
+	// SharesRuns says that other processes carry on the same runs. Calls that need code this process lacks are then
 	// left to them (ErrOtherProcess) instead of failing.
-	LeavesUnknown bool
+	SharesRuns bool
 	// Trusts is called when a run uses the tools of an MCP server that is not in mcp.lock, which only a laptop allows. If
 	// it is nil, all tools of such a server are disabled.
 	Trusts func(agent, server string)

@@ -67,7 +67,7 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Conte
 		}
 		start := Start{
 			Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl,
-			Parent: &from.Parent, By: s.By, heard: slices.Concat(s.Heard, s.Again, []string{c.Editor()}),
+			Parent: &from.Parent, By: s.By, contributors: slices.Concat(s.Contributors, s.Again, []string{c.Editor()}),
 		}
 		return func(ctx context.Context) error { return r.startChild(ctx, t, child, start) }, nil
 	default:
@@ -119,7 +119,7 @@ func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Chil
 	if current == nil { // another deployment may have started the child before this one took over the claim
 		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
 		switch {
-		case errors.Is(err, store.ErrNoRun) && r.LeavesUnknown:
+		case errors.Is(err, store.ErrNoRun) && r.SharesRuns:
 			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrOtherProcess)
 		case errors.Is(err, store.ErrNoRun):
 			return fmt.Errorf("%w: this deployment has no agent %s", ErrUndeliverable, t.Agent.Agent)

@@ -180,7 +180,7 @@ func TestOwedEndsAreTold(t *testing.T) {
 		told  map[runtime.Repair]int64
 	}{
 		"told":           {0, map[runtime.Repair]int64{}},
-		"died before it": {4, map[runtime.Repair]int64{runtime.RepairTold: 1}},
+		"died before it": {4, map[runtime.Repair]int64{runtime.RepairAnnounced: 1}},
 	} {
 		subtest(t, name, func(t *testing.T, w *world) {
 			b := w.services()

@@ -30,7 +30,7 @@ type Start struct {
 	Subject       string      // "" = that of the continued run
 	AccessControl string      // "" = that of the continued run
 	Parent        *run.Parent // the call that delegates the run; nil = none
-	heard         []string    // people whose messages the delegating run has received
+	contributors  []string    // people whose messages the delegating run has received
 	// who starts the run, or for whom the delegating run acts; those of a continued run are added
 	By []string
 }
@@ -116,7 +116,7 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: messages,
 		MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
-		Heard: mergePeople(r.heard),
+		Contributors: mergePeople(r.contributors),
 	}
 	first.Wait, first.Resume = r.Agent.OpenRounds()
 	body, err := json.Marshal(struct { // the client's request; the agent's build is not part of it

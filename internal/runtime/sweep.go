@@ -21,14 +21,14 @@ type Repair string
 
 // The repairs.
 const (
-	RepairNone     Repair = ""
-	RepairStarted  Repair = "started"   // the execution had never started
-	RepairTookOver Repair = "took_over" // the execution had ended or missed its wake-up, and the run had not ended
-	RepairWoke     Repair = "woke"      // an input had arrived and the run was not woken
-	RepairExpired  Repair = "expired"   // the wait had expired and nothing had ended it
-	RepairFailed   Repair = "failed"    // too many executions had ended, so the run was failed
-	RepairTold     Repair = "told"      // the run had ended without an announcement
-	RepairClosed   Repair = "closed"    // the run had ended and its requests to people were still open
+	RepairNone      Repair = ""
+	RepairStarted   Repair = "started"   // the execution had never started
+	RepairTookOver  Repair = "took_over" // the execution had ended or missed its wake-up, and the run had not ended
+	RepairWoke      Repair = "woke"      // an input had arrived and the run was not woken
+	RepairExpired   Repair = "expired"   // the wait had expired and nothing had ended it
+	RepairFailed    Repair = "failed"    // too many executions had ended, so the run was failed
+	RepairAnnounced Repair = "told"      // the run had ended without an announcement
+	RepairClosed    Repair = "closed"    // the run had ended and its requests to people were still open
 	// the run had ended from outside and its cleanup was pending; an execution does it now
 	RepairCleaning Repair = "cleaning"
 	RepairStopped  Repair = "stopped" // an execution was running although the run was done or had another owner
@@ -37,7 +37,7 @@ const (
 // Repairs returns all kinds of repair except none, in the order of their declaration.
 func Repairs() []Repair {
 	return []Repair{
-		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning,
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairAnnounced, RepairClosed, RepairCleaning,
 		RepairStopped,
 	}
 }
@@ -55,9 +55,9 @@ const (
 type Sweeper struct {
 	Ports
 	Definitions Definitions
-	// LeaveWoken says that an execution whose wait is over will certainly act, because the local engine records the
+	// TrustWoken says that an execution whose wait is over will certainly act, because the local engine records the
 	// wake-up with the wait. Otherwise the execution has a minute to act.
-	LeaveWoken bool
+	TrustWoken bool
 	Void       func(ctx context.Context, a approval.Approval) error // as approval.Desk.Void
 }
 
@@ -195,7 +195,7 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	}
 	err = sw.Waiter.Success(ctx, h.Token)
 	switch {
-	case errors.Is(err, ErrSettled) && !sw.LeaveWoken:
+	case errors.Is(err, ErrSettled) && !sw.TrustWoken:
 		return RepairNone, errSuspect
 	case errors.Is(err, ErrSettled):
 		return RepairNone, nil

@@ -39,16 +39,16 @@ type Retention struct {
 
 // Report says what a sweep found and did.
 type Report struct {
-	Skipped  bool             // another sweep was running, so this one did nothing
-	Checked  int64            // open runs whose views were compared
-	Repaired map[Repair]int64 // by kind
-	Failed   []FailedRepair   // runs that could not be checked or repaired
-	Left     int64            // suspect runs left to a later sweep for lack of time
-	Told     map[string]int64 // notifications about requests by kind, see Notices; also published events
-	Untold   []error          // notifications that failed; a later sweep retries them
-	Deleted  []DeletedRun     // runs whose retention was over, without delegated runs
-	Complete bool             // this sweep ended the round through all lists
-	Waiting  Waiting          // for the whole round; zero unless Complete
+	Skipped      bool             // another sweep was running, so this one did nothing
+	Checked      int64            // open runs whose views were compared
+	Repaired     map[Repair]int64 // by kind
+	Failed       []FailedRepair   // runs that could not be checked or repaired
+	Left         int64            // suspect runs left to a later sweep for lack of time
+	Notified     map[string]int64 // notifications about requests by kind, see Notices; also published events
+	NotifyFailed []error          // notifications that failed; a later sweep retries them
+	Deleted      []DeletedRun     // runs whose retention was over, without delegated runs
+	Complete     bool             // this sweep ended the round through all lists
+	Waiting      Waiting          // for the whole round; zero unless Complete
 }
 
 // DeletedRun is a run that the sweep has deleted.
@@ -96,7 +96,7 @@ var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 // runs are in the report and stop nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	p := &pass{Sweep: s, running: map[string]*runner{}, holder: s.Sweeper.IDs.Writer(),
-		report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
+		report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Notified: map[string]int64{}}}
 	ctx, cancel := s.Sweeper.Clock.WithTimeout(ctx, maxSweep)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -384,7 +384,7 @@ func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
 		return "", ctx.Err()
 	}
 	if sent > 0 {
-		p.report.Told["published"] += sent
+		p.report.Notified["published"] += sent
 	}
 	p.addNotified(nil, err)
 	return next, nil
@@ -445,10 +445,10 @@ const maxDue = 1000
 // addNotified adds up the notifications. Their failures stop nothing.
 func (p *pass) addNotified(did map[string]int64, err error) {
 	for what, n := range did {
-		p.report.Told[what] += n
+		p.report.Notified[what] += n
 	}
 	if err != nil {
-		p.report.Untold = append(p.report.Untold, err)
+		p.report.NotifyFailed = append(p.report.NotifyFailed, err)
 	}
 }
 

@@ -176,7 +176,7 @@ func (r *recording) recordMessage(e run.InputReceived) {
 	if at != "" && r.claimed != "" { // before the next request to the model, and after the decision on the call
 		at = "executing:" + r.claimed
 	}
-	r.addLine(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.encodePrincipal(run.Voice{By: e.By})}, at)
+	r.addLine(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.encodePrincipal(run.Approver{By: e.By})}, at)
 }
 
 // lineAction returns the action in the form of people.jsonl.
@@ -223,7 +223,7 @@ func (r *recording) recordDecision(e run.Decided) {
 	editor := cmp.Or(e.Editor, e.By)
 	for _, call := range calls {
 		add := func(l lineForm, by string) {
-			v := voiceOf(e.Voices, by)
+			v := approverOf(e.ApprovedBy, by)
 			if l.Call, l.By = call, r.encodePrincipal(v); l.Do != "answer" {
 				l.Via = r.channelOf(call, v)
 			}
@@ -249,18 +249,18 @@ func (r *recording) recordDecision(e run.Decided) {
 	}
 }
 
-func voiceOf(voices []run.Voice, by string) run.Voice {
-	for _, v := range voices {
+func approverOf(approvals []run.Approver, by string) run.Approver {
+	for _, v := range approvals {
 		if v.By == by {
 			return v
 		}
 	}
-	return run.Voice{By: by}
+	return run.Approver{By: by}
 }
 
 // encodePrincipal returns a person in the form of a line. If the journal lacks their groups, they get all groups that
 // the agent's rules name.
-func (r *recording) encodePrincipal(v run.Voice) json.RawMessage {
+func (r *recording) encodePrincipal(v run.Approver) json.RawMessage {
 	if v.Groups == nil {
 		var all []string
 		eachString(encode(append(slices.Clone(r.definition.Ceilings), r.definition.Permission)), func(s string) string {
@@ -280,7 +280,7 @@ func (r *recording) encodePrincipal(v run.Voice) json.RawMessage {
 }
 
 // channelOf returns the channel of a decision. If the journal lacks it, it is one that the rule allows.
-func (r *recording) channelOf(call string, v run.Voice) run.Via {
+func (r *recording) channelOf(call string, v run.Approver) run.Via {
 	c, _ := r.before.Call(call)
 	for _, rule := range r.definition.Permission.Rules {
 		matches, err := path.Match(rule.Tool, c.Tool)
@@ -315,7 +315,7 @@ func (r *recording) recordAnswer(s *run.AgentState, e run.Answered) {
 		l.Result = bytes.TrimSpace(encode(text))
 	}
 	for _, by := range append(slices.Clone(e.With), e.By) {
-		l.By = r.encodePrincipal(voiceOf(e.Voices, by))
+		l.By = r.encodePrincipal(approverOf(e.ApprovedBy, by))
 		at := ""
 		if c.Service && c.Status != run.StatusSuspended {
 			at = r.triggerNow()
@@ -365,5 +365,5 @@ func (r *recording) recordEnd(s *run.AgentState, e run.Finished) {
 			r.replies = append(r.replies, script.Line{Empty: true})
 		}
 	}
-	r.addLine(lineForm{Do: "cancel_run", By: r.encodePrincipal(run.Voice{By: e.By})}, at)
+	r.addLine(lineForm{Do: "cancel_run", By: r.encodePrincipal(run.Approver{By: e.By})}, at)
 }

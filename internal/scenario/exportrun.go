@@ -165,7 +165,7 @@ func (r *recording) recordEvent(s *run.AgentState, ev run.Event) error {
 		return r.x.readDefinition(e.Definition, &r.definition)
 	case run.UndoOrdered:
 		r.undoes = true
-		r.addLine(lineForm{Do: "undo", Call: e.Of, By: r.encodePrincipal(run.Voice{By: e.By})}, "")
+		r.addLine(lineForm{Do: "undo", Call: e.Of, By: r.encodePrincipal(run.Approver{By: e.By})}, "")
 	case run.PlanEvent:
 	case run.Replied:
 		r.recordReply(e)
@@ -219,7 +219,7 @@ func (r *recording) recordEvent(s *run.AgentState, ev run.Event) error {
 		r.recordMessage(e)
 	case run.DecisionKept:
 		r.addLine(lineForm{Do: r.lineAction(e.Action), Call: e.Target, Result: r.encodeAnswer(e.Result),
-			Note: r.x.text(e.Note), Via: e.Via, By: r.encodePrincipal(run.Voice{By: e.By, Groups: e.Groups})}, r.triggerNow())
+			Note: r.x.text(e.Note), Via: e.Via, By: r.encodePrincipal(run.Approver{By: e.By, Groups: e.Groups})}, r.triggerNow())
 	case run.Decided:
 		r.recordDecision(e)
 	case run.Answered:

@@ -111,8 +111,8 @@ func (r result) data() (agent.ToolResultData, error) {
 	return d, errors.Join(unread...)
 }
 
-// maxSaid is how many characters of what a function says of its failure are kept.
-const maxSaid = 1000
+// maxErrorText is the number of characters that are kept of a function's error.
+const maxErrorText = 1000
 
 // tooLarge is Lambda's name for the error of a function that ran and gave too much.
 const tooLarge = "Function.ResponseSizeTooLarge"
@@ -153,8 +153,8 @@ func shorten(text string) string {
 		return c
 	}, strings.ToValidUTF8(text, "\uFFFD"))
 	text = strings.TrimSpace(text)
-	if r := []rune(text); len(r) > maxSaid {
-		return string(r[:maxSaid]) + " […]"
+	if r := []rune(text); len(r) > maxErrorText {
+		return string(r[:maxErrorText]) + " […]"
 	}
 	return text
 }

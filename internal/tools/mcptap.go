@@ -108,7 +108,7 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 				return pass, nil
 			}
 		case *jsonrpc.Request:
-			if err := t.heard(m); err != nil {
+			if err := t.handleRequest(m); err != nil {
 				return nil, t.breaks(err)
 			}
 			if m.IsCall() {
@@ -166,9 +166,9 @@ func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
 	return &jsonrpc.Response{ID: r.ID, Result: short, Extra: r.Extra}, err
 }
 
-// heard takes in what answers nothing: notifications are dropped, and what a server asks for is not given, of which the
-// calls under way are told.
-func (t *tap) heard(r *jsonrpc.Request) error {
+// handleRequest drops notifications and refuses requests of the server, and tells the calls under way of refused
+// requests.
+func (t *tap) handleRequest(r *jsonrpc.Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.IsCall() && r.Method != "ping" {

@@ -20,16 +20,16 @@ const maxCalls = 1000
 
 // assembly is a reply under way.
 type assembly struct {
-	asked  agent.Request
-	tell   func(agent.Delta)
-	model  string // that answers; the one that was asked until the server says
-	text   strings.Builder
-	reason strings.Builder
-	field  string // under which reasoning came
-	refuse bool   // the model refuses: the text says why
-	calls  []*callParts
-	finish string
-	usage  run.Usage
+	asked   agent.Request
+	onDelta func(agent.Delta)
+	model   string // that answers; the one that was asked until the server says
+	text    strings.Builder
+	reason  strings.Builder
+	field   string // under which reasoning came
+	refuse  bool   // the model refuses: the text says why
+	calls   []*callParts
+	finish  string
+	usage   run.Usage
 }
 
 // callParts is a tool call under way. Place is the index the server gave it, or its rank where it gave none.
@@ -98,7 +98,7 @@ func (a *assembly) addReasoning(p piece) {
 
 func (a *assembly) addText(kind agent.DeltaKind, text string) {
 	if text != "" {
-		a.tell(agent.Delta{Kind: kind, Text: text})
+		a.onDelta(agent.Delta{Kind: kind, Text: text})
 	}
 }
 
@@ -118,7 +118,7 @@ func (a *assembly) addCall(d callPiece) {
 	}
 	c.arguments.WriteString(string(d.Function.Arguments))
 	if begins || d.Function.Arguments != "" {
-		a.tell(agent.Delta{Kind: agent.DeltaCall, Text: string(d.Function.Arguments), Place: slices.Index(a.calls, c),
+		a.onDelta(agent.Delta{Kind: agent.DeltaCall, Text: string(d.Function.Arguments), Place: slices.Index(a.calls, c),
 			Call: c.id, Name: c.name})
 	}
 }

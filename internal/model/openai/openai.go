@@ -116,7 +116,7 @@ func (m *server) read(ctx context.Context, r agent.Request, resp *http.Response)
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
-	a := &assembly{asked: r, model: r.Model.ID, tell: func(d agent.Delta) {
+	a := &assembly{asked: r, model: r.Model.ID, onDelta: func(d agent.Delta) {
 		if m.onDelta != nil {
 			m.onDelta(r, d)
 		}

@@ -91,7 +91,7 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("data: {\"error\":{\"code\":429}}\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var shown strings.Builder
-		a := &assembly{tell: func(d agent.Delta) {
+		a := &assembly{onDelta: func(d agent.Delta) {
 			if d.Kind == agent.DeltaText {
 				shown.WriteString(d.Text)
 			}

@@ -23,13 +23,13 @@ type notice struct {
 	Tenant        string    `json:"-"`
 	ID            string    `json:"-"` // of the request
 	Run           string    `json:"-"` // of the request; part of the index key
-	Contacts      []contact `json:"told,omitempty"`
-	Remarks       int       `json:"remarks,omitempty"`   // how many remarks of the thread people were told of
-	RemarkTries   int       `json:"heard,omitempty"`     // failed attempts in a row to tell of the next remark
-	NextRemarkTry time.Time `json:"hearNext,omitzero"`   // no attempt before this time
-	Failures      int       `json:"troubles,omitempty"`  // failed attempts in a row at the whole notice
-	Reminded      int64     `json:"reminders,omitempty"` // reminders sent; for people who read the item
-	Due           time.Time `json:"due,omitzero"`        // next check; zero = never, and the notice is not in the index
+	Contacts      []contact `json:"contacts,omitempty"`
+	Remarks       int       `json:"remarks,omitempty"`      // how many remarks of the thread people were told of
+	RemarkTries   int       `json:"remarkTries,omitempty"`  // failed attempts in a row to tell of the next remark
+	NextRemarkTry time.Time `json:"nextRemarkTry,omitzero"` // no attempt before this time
+	Failures      int       `json:"failures,omitempty"`     // failed attempts in a row at the whole notice
+	Reminded      int64     `json:"reminders,omitempty"`    // reminders sent; for people who read the item
+	Due           time.Time `json:"due,omitzero"`           // next check; zero = never, and the notice is not in the index
 	rev           int64     // revision of the item as read; 0 = there is none
 	stored        time.Time // Due as it was read
 }

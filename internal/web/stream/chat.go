@@ -21,7 +21,7 @@ type Chat struct {
 	Ask func(id string) (ChatRequest, error)
 
 	calls    []string        // those that the message has
-	told     map[string]bool // requests that the message has
+	sent     map[string]bool // requests that the message has
 	answered []string        // calls whose requests the client has answered, and that have no outcome in the message
 	end      *RunFinishData  // of the attempt; nil = it goes on
 	problem  string          // why the run ended in an error
@@ -50,9 +50,9 @@ func (r *chatReply) id(part string) string { return fmt.Sprintf("%s_%d", part, r
 // NewChat returns a Chat for a message that has these calls and requests already. The client has answered those of some
 // calls.
 func NewChat(calls, requests, answered []string) *Chat {
-	c := &Chat{calls: calls, told: map[string]bool{}, answered: answered}
+	c := &Chat{calls: calls, sent: map[string]bool{}, answered: answered}
 	for _, id := range requests {
-		c.told[id] = id != ""
+		c.sent[id] = id != ""
 	}
 	return c
 }
@@ -164,7 +164,7 @@ func (c *Chat) event(w *writer, after *run.AgentState) error {
 		w.emit("finish-step")
 	case ActivitySnapshotData:
 		if request, ok := d.Content.(RequestContent); ok {
-			c.told[request.Approval] = true
+			c.sent[request.Approval] = true
 			w.emit("data-waiting", "id", request.Approval, "data", object{"for", "tools", "request", request})
 		}
 	case RunFinishData:
@@ -208,10 +208,10 @@ func (c *Chat) writeResult(w *writer, result *Response) {
 
 // ask tells the client of a request, once. One that it may decide is that approval of the call.
 func (c *Chat) ask(w *writer, call string, what run.WaitFor, id, approval string, after *run.AgentState) error {
-	if what == run.ForAnswer || c.told[id] {
+	if what == run.ForAnswer || c.sent[id] {
 		return nil
 	}
-	c.told[id] = true
+	c.sent[id] = true
 	c.repeatCall(w, call, after)
 	if of, _ := after.Call(call); what == run.ForApproval && of.Wait != nil {
 		return c.askOn(w, of, approval)

@@ -119,7 +119,7 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 	if err != nil || before.Status == run.RunDone {
 		return err
 	}
-	if err := e.home.Engine.StandsStill(before.Owner); err != nil {
+	if err := e.home.Engine.StallReason(before.Owner); err != nil {
 		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is "+
 			"registered, or is in ./%s or ./agents/*/%s, and the tool is linked",
 			runID, os.Getpid(), err, e.p.commandLine("resume"), agentFile, agentFile))

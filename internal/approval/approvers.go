@@ -18,7 +18,7 @@ import (
 // claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
 
 type approvalRecord struct {
-	run.Voice
+	run.Approver
 	About string `json:"about"` // by subjectDigest
 }
 
@@ -38,10 +38,10 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 	return store.BlobDigest(of), nil
 }
 
-// newestVoice returns the person's part in the newest decision of a request.
-func newestVoice(decided Approval, by policy.Principal) run.Voice {
+// newestApprover returns the person's part in the newest decision of a request.
+func newestApprover(decided Approval, by policy.Principal) run.Approver {
 	decision := decided.Decisions[len(decided.Decisions)-1]
-	return run.Voice{
+	return run.Approver{
 		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools,
 		Via: decision.Via, Confirmed: decision.Confirmed,
 	}
@@ -53,7 +53,7 @@ func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
 	if err != nil {
 		return store.Op{}, err
 	}
-	body, err := json.Marshal(approvalRecord{newestVoice(decided, by), of})
+	body, err := json.Marshal(approvalRecord{newestApprover(decided, by), of})
 	if err != nil {
 		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
 	}
@@ -63,14 +63,14 @@ func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
 	return store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}, nil
 }
 
-// loadVoices returns the people who have decided a request: the newest one, and those with whom it is decided, as
+// loadApprovers returns the people who have decided a request: the newest one, and those with whom it is decided, as
 // recorded with the run.
-func (d *Desk) loadVoices(
+func (d *Desk) loadApprovers(
 	ctx context.Context, decided Approval, by policy.Principal, with []string,
-) ([]run.Voice, error) {
-	last := newestVoice(decided, by)
+) ([]run.Approver, error) {
+	last := newestApprover(decided, by)
 	if len(with) == 0 {
-		return []run.Voice{last}, nil
+		return []run.Approver{last}, nil
 	}
 	from, to := prefixRange("V#" + decided.ID)
 	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
@@ -85,16 +85,16 @@ func (d *Desk) loadVoices(
 		}
 		counted[of.By+" "+what] = slices.Contains(with, of.By)
 	}
-	var all []run.Voice
+	var all []run.Approver
 	for _, it := range p.Items {
 		var r approvalRecord
 		if err := json.Unmarshal(it.Body, &r); err != nil {
 			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Damaged(it.Key, "%w", err))
 		}
 		if counted[r.By+" "+r.About] {
-			all = append(all, r.Voice)
+			all = append(all, r.Approver)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b run.Voice) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b run.Approver) int { return a.At.Compare(b.At) })
 	return append(all, last), nil
 }
