@@ -59,7 +59,7 @@ type Hooked struct {
 	Failed *RunError `json:"failed,omitempty"`
 }
 
-// Said is a text that a plugin adds to the conversation, with seenCount 0.
+// PluginText is a text that a plugin adds to the conversation, with seenCount 0.
 type PluginText struct {
 	Text     string `json:"text"`
 	Reminder bool   `json:"reminder,omitempty"` // the text is a system reminder; otherwise it counts as the user's
