@@ -191,9 +191,10 @@ func (e *Engine) spawn(f func()) {
 }
 
 // Resume takes up what the Store has: closed executions can be described, open ones go on as the package comment says.
-// One that waits in a state where the definition no longer waits starts again. Names this engine knows already are left
-// alone, so calling it twice does no harm; of nil all open ones go on, else those that it reports. Errors: ErrClosed;
-// the Store's, once what it returned beside it goes on; a record with an unknown status, once those before it go on.
+// If of is not nil, only the open ones for which it returns true go on. One that waits in a state where the definition
+// no longer waits starts again. Names this engine knows already are left alone, so calling it twice does no harm.
+// Errors: ErrClosed; the Store's, once what it returned beside it goes on; a record with an unknown status, once those
+// before it go on.
 func (e *Engine) Resume(ctx context.Context, of func(Record) bool) error {
 	if e.ctx.Err() != nil {
 		return ErrClosed

@@ -282,8 +282,8 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 	return r, nil
 }
 
-// RepairEnds continues what is pending after the ends of runs of a tenant, however new they are: of those that of
-// reports, nil = all. It is for a process that has just started and is the only one.
+// RepairEnds continues what is pending after the ends of a tenant's runs, however new they are. If of is not nil, it
+// looks only at the runs for which of returns true. It is for a process that has just started and is the only one.
 func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string, of func(run string) bool) error {
 	r := store.Range{PK: endIndex(tenant), Index: true, Limit: sweepPage}
 	for {
