@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -463,8 +464,14 @@ func eachMember(raw json.RawMessage, at string, visit func(key string, v json.Ra
 	return nil
 }
 
-// jsonFields maps a struct's keys for encoding/json to the types of their fields.
+// fieldsByType has what jsonFields has returned: a map of fields by type.
+var fieldsByType sync.Map
+
+// jsonFields maps a struct's keys for encoding/json to the types of their fields. The map is shared.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
+	if known, ok := fieldsByType.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
 	fields := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -477,6 +484,7 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 			fields[name] = f.Type
 		}
 	}
+	fieldsByType.Store(t, fields)
 	return fields
 }
 
