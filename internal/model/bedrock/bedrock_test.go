@@ -242,6 +242,7 @@ func TestRefusals(t *testing.T) {
 		{500, "InternalServerException", "canary", agent.ModelServer, "status 500, InternalServerException"},
 		{503, "ServiceUnavailableException", "canary", agent.ModelUnavailable, "status 503, ServiceUnavailableException"},
 		{400, "ValidationException", "canary", agent.ModelInvalid, "status 400, ValidationException"},
+		{400, "ValidationException", "Invocation of model ID m with on-demand throughput isn’t supported.", agent.ModelInvalid, "status 400, ValidationException (want the id of an inference profile for this model)"},
 		{400, "ValidationException", "Input is too long for requested model.", agent.ModelContextOverflow, "status 400, ValidationException"},
 		{400, "ValidationException", "The model returned the following errors: prompt is too long: 200049 tokens > 200000 maximum", agent.ModelContextOverflow, "status 400, ValidationException"},
 		{400, "ValidationException", "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", agent.ModelContextOverflow, "status 400, ValidationException"},
