@@ -1,11 +1,14 @@
 package tools
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -51,3 +54,27 @@ var (
 	PartType = reflect.TypeFor[content]()
 	ToolType = reflect.TypeFor[definition]()
 )
+
+// contexts is a connection that keeps the contexts of what is written.
+type contexts struct {
+	sdk.Connection
+	all []context.Context
+}
+
+func (c *contexts) Write(ctx context.Context, _ jsonrpc.Message) error {
+	c.all = append(c.all, ctx)
+	return nil
+}
+
+// What follows a call in its context, as its cancellation, says nothing of it: whether that was sent is no matter.
+func TestOnlyTheCallIsItsExchange(t *testing.T) {
+	id, err := jsonrpc.MakeID("1")
+	require.NoError(t, err)
+	c, x := &contexts{}, &exchange{}
+	of := &tap{link: &link{}, Connection: c, asked: map[jsonrpc.ID]*exchange{}}
+	ctx := withExchange(t.Context(), x)
+	require.NoError(t, of.Write(ctx, &jsonrpc.Request{ID: id, Method: "tools/call"}))
+	require.NoError(t, of.Write(ctx, &jsonrpc.Request{Method: "notifications/cancelled"}))
+	require.Same(t, x, exchangeOf(c.all[0]))
+	require.Nil(t, exchangeOf(c.all[1]))
+}

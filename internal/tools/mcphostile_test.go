@@ -136,6 +136,10 @@ func TestHostileToCalls(t *testing.T) {
 			stream(w)
 			_, _ = fmt.Fprint(w, "data: {\"jsonrpc\"")
 		}, lost: true, says: "failed to decode event"},
+		"dies in a stream that it does not resume": {do: func(_ *peer, w http.ResponseWriter, _ ask) {
+			stream(w)
+			_, _ = fmt.Fprint(w, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n")
+		}, lost: true, says: "the answer was lost"},
 		"answers with no result": {do: func(_ *peer, w http.ResponseWriter, _ ask) { w.WriteHeader(http.StatusAccepted) }, lost: true, says: "unsupported content type"},
 		"502":                    {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusBadGateway)(w, a) }, lost: true, says: "it answered 502 Bad Gateway"},
 		"a flood in one result": {do: func(p *peer, w http.ResponseWriter, a ask) {

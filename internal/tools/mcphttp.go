@@ -86,7 +86,8 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Mcp-Protocol-Version", protocol)
 	}
 	resp, err := c.next.RoundTrip(r)
-	if x := exchangeOf(r.Context()); x != nil { // keep what the wire says of the call
+	// Keep what the wire says of the call. A stream of its answer that is asked for again is another request.
+	if x := exchangeOf(r.Context()); x != nil && r.Method == http.MethodPost {
 		c.link.tap.mu.Lock()
 		switch {
 		case resp == nil:

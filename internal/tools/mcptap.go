@@ -83,6 +83,8 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 		t.asked[r.ID] = x
 		x.sent = true // for all that is known; the one who carries it may know better
 		t.mu.Unlock()
+	} else {
+		ctx = withExchange(ctx, nil) // what becomes of a call's cancellation says nothing of the call
 	}
 	if t.link.program != nil {
 		stop := context.AfterFunc(ctx, func() { t.link.end(errors.New("it did not read what it was sent")) })
