@@ -86,7 +86,7 @@ func (find Agents) UnmatchedRules(d *Definition) (found []string) {
 	have := append(find.below(d.Name, map[string]bool{}), d)
 	for i, r := range d.Permission.Rules {
 		if !slices.ContainsFunc(have, func(d *Definition) bool { return d.mayHave(r.Tool) }) {
-			found = append(found, fmt.Sprintf("permission.rules[%d].tool: %s", i, d.textNoTool(r.Tool)))
+			found = append(found, fmt.Sprintf("permission.rules[%d].tool: %s", i, d.describeUnmatched(r.Tool)))
 		}
 	}
 	return found

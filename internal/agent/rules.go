@@ -55,9 +55,9 @@ func (d *Definition) mayHave(pattern string) bool {
 	names := append(d.knownTools(), run.Map(d.EveryBuiltin(), func(t ToolSpec) string { return t.Name })...)
 	return slices.ContainsFunc(names, func(name string) bool { return MatchTool(pattern, name) }) ||
 		slices.ContainsFunc(d.MCP, func(m MCPServer) bool {
-			head, _, open := strings.Cut(pattern, "*")
-			own, its := strings.CutPrefix(head, m.Name+".")
-			return m.Locked == nil && (its && (open || m.Wants(own)) || open && strings.HasPrefix(m.Name+".", head))
+			head, _, isOpen := strings.Cut(pattern, "*")
+			tool, named := strings.CutPrefix(head, m.Name+".")
+			return m.Locked == nil && (named && (isOpen || m.Wants(tool)) || isOpen && strings.HasPrefix(m.Name+".", head))
 		})
 }
 
@@ -72,8 +72,8 @@ func (d *Definition) knownTools() []string {
 	return names
 }
 
-// textNoTool says that a pattern of a rule matches no tool, and which there are.
-func (d *Definition) textNoTool(pattern string) string {
+// describeUnmatched says that a pattern of a rule matches no tool, and which tools there are.
+func (d *Definition) describeUnmatched(pattern string) string {
 	names := d.knownTools()
 	text := fmt.Sprintf("%.64q matches no tool, so the rule holds for nothing; the tools are %s", pattern,
 		cmp.Or(strings.Join(names, ", "), "none"))

@@ -182,8 +182,8 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	if !d.Orchestrator.Enabled || quotaUsed(d, s) || s.Budget.Shared != "" {
 		return "", false
 	}
-	said := s.Unseen > 0 || s.NeedsMessages
-	if s.Plan.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && said {
+	hasInput := s.Unseen > 0 || s.NeedsMessages
+	if s.Plan.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && hasInput {
 		return run.LifecyclePlan, true
 	}
 	l, owed := planLifecycles[s.Plan.Stage]

@@ -33,7 +33,7 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 	}
 	if x.Prune > 0 {
 		// the newest messages stay until one does not fit, the system text included (seed 004)
-		tokens := func(said run.Message) int { return messageBytes(said, m.Bodies) / pruneBytes }
+		tokens := func(message run.Message) int { return messageBytes(message, m.Bodies) / pruneBytes }
 		leave(evict(&after, d, policy.NewestWithin(x.Prune-len(m.System)/pruneBytes, after.Messages.All(), tokens), 0))
 	}
 	if x.Window > 0 && g.budget.Remaining < x.EvictBelow {

@@ -238,7 +238,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		err = p.settle(*g.Refuse)
 	case c.Budget: // people approved the raise: that uses up the approval without a tool
 		p.raiseDue(dueFirst)
-		_, needed, failed := r.exhausted(ctx, &p.draft.State, r.def, c.Tool, p.draft.Entry.Time)
+		_, needed, failed := r.readBudgetOf(ctx, &p.draft.State, r.def, c.Tool, p.draft.Entry.Time)
 		switch {
 		case failed != nil:
 			return failed

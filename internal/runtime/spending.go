@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +72,7 @@ func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition
 		if e.IsError || !run.IsSharedBudgetTool(c.Tool) {
 			continue
 		}
-		b, needed, err := p.exhausted(ctx, &d.State, def, c.Tool, d.Entry.Time)
+		b, needed, err := p.readBudgetOf(ctx, &d.State, def, c.Tool, d.Entry.Time)
 		if err == nil && !needed {
 			err = fmt.Errorf("raise the budget of %s: %w", b.Runs, store.ErrGuardFailed)
 		}
@@ -81,8 +80,10 @@ func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition
 			return nil, err
 		}
 		raise, _ := run.ReadRaise(c.Input) // the machine has parsed it already
-		usd := *cmp.Or(raise.USD, new(run.USD))
-		sums := map[string]store.Value{attrRaisedTokens: store.Num(raise.Tokens), attrRaisedUSD: store.Num(int64(usd))}
+		sums := map[string]store.Value{attrRaisedTokens: store.Num(raise.Tokens)}
+		if raise.USD != nil {
+			sums[attrRaisedUSD] = store.Num(int64(*raise.USD))
+		}
 		sk := fmt.Sprintf("%s#raised#%d#%d", b.Budget.Every.Of(d.Entry.Time), b.Raised.Tokens, b.Raised.USD)
 		item := store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}
 		ops = append(ops, store.Op{Kind: store.Put, Item: item, If: []store.Cond{{Op: store.ItemAbsent}}})
@@ -164,23 +165,24 @@ func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) e
 	if err != nil {
 		return fmt.Errorf("void approval %s: %w", a.ID, err)
 	}
-	_, needed, err := sw.exhausted(ctx, &l.State, def, a.Tools[i], sw.Clock.Now())
+	_, needed, err := sw.readBudgetOf(ctx, &l.State, def, a.Tools[i], sw.Clock.Now())
 	if needed || err != nil {
 		return err
 	}
 	return sw.Void(ctx, a)
 }
 
-// exhausted returns the budget that the tool raises, and whether it is used up. A run's own is, until people raise it.
-func (p Ports) exhausted(
+// readBudgetOf returns the shared budget that a tool raises, zero if there is none, and whether a raise is needed. A
+// run's own budget needs it until people raise it.
+func (p Ports) readBudgetOf(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, tool string, at time.Time,
 ) (b sharedBudget, needed bool, err error) {
-	for _, b = range p.sharedBudgets(s, def) {
+	for _, b := range p.sharedBudgets(s, def) {
 		if b.Tool == tool {
 			err = b.read(ctx, p.Table, at)
 			_, _, needed = b.Exhausted(def, s)
 			return b, needed, err
 		}
 	}
-	return b, !run.IsSharedBudgetTool(tool), nil
+	return sharedBudget{}, !run.IsSharedBudgetTool(tool), nil
 }

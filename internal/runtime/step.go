@@ -65,7 +65,9 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 		}
 		if isConflict(err) && a.paid != nil { // the state on which the reply was planned is outdated
 			if ops := a.useOps(a.paid.draft, a.def); len(ops) > 0 { // it was paid for all the same
-				_ = a.Table.Write(ctx, ops...) // the run, which goes on or has ended, does not depend on it
+				if lost := a.Table.Write(ctx, ops...); lost != nil { // the run does not depend on it
+					st.warn("count a lost reply of run "+inv.Run, lost)
+				}
 			}
 			a.paid = nil
 		}

@@ -239,8 +239,8 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 	}
 	for i, m := range slices.Backward(messages[:len(messages)-1]) {
 		if m.Role == "user" && len(messages)-i <= maxUnanswered { // its response may be lost
-			said, _ := m.read() // what cannot be read has started no run
-			id := agent.RunID(c.Tenant, name, runKey(m, said))
+			blocks, _ := m.read() // a message that cannot be read has started no run
+			id := agent.RunID(c.Tenant, name, runKey(m, blocks))
 			if _, err := s.Journal.Head(r.Context(), c.Tenant, id); err == nil {
 				turn.run = id
 				break
@@ -262,7 +262,7 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 		// A repeated message is known to a run that has ended since.
 		err = s.Inputs.Send(r.Context(), c.Tenant, shown, key(last), c.Principal.ID, blocks)
 		if errors.Is(err, store.ErrOtherInput) {
-			err = problem(KeyReused, "%s: run %s was told something else by it already, which cannot be taken back; send "+
+			err = problem(KeyReused, "%s: run %s has this message with another content, which cannot be changed; send "+
 				"another message", last.place, shown)
 		}
 		if turn.message = shown + "." + last.ID; !errors.Is(err, runtime.ErrRunFinished) {
