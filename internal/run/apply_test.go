@@ -225,3 +225,29 @@ func TestVerdictsThatContradictTheReply(t *testing.T) {
 		require.Equal(t, exact(t, s), exact(t, n))
 	}
 }
+
+// A claimant that was thought dead tells what it did. The call is to run again, and the gate or the tool has asked people
+// about that meanwhile: the result settles the call, or else it would happen twice.
+func TestLateResultWhileTheRerunAsks(t *testing.T) {
+	again := started(t, called(1, "a"), run.CallClaimed{Call: "a"}, lost("a"), run.Answered{Slot: 1, Call: "a", Rerun: true, By: "user:ana"})
+	for name, asks := range map[string]func(*testing.T) run.AgentState{
+		"a rule asks": func(t *testing.T) run.AgentState { return then(t, again, suspend("a")) },
+		"a plugin asks": func(t *testing.T) run.AgentState {
+			ask := suspend("a")
+			ask.For, ask.Ticket, ask.Gate = run.ForInput, &run.Ticket{Message: "Really?"}, true
+			return then(t, again, ask)
+		},
+		"the tool asks": func(t *testing.T) run.AgentState {
+			ask := suspend("a")
+			ask.For, ask.Ticket = run.ForInput, &run.Ticket{Message: "Which?"}
+			return commit(t, commit(t, again, "w2", run.CallClaimed{Call: "a"}), "w2", ask)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := then(t, asks(t), run.LateResult{Slot: 2, Writer: "w1", CallFinished: run.CallFinished{Call: "a", Content: "paid"}})
+			c, _ := s.Call("a")
+			require.Equal(t, run.StatusSucceeded, c.Status)
+			require.Equal(t, "paid", c.Result.Content)
+		})
+	}
+}

@@ -210,7 +210,7 @@ func (c Call) TakesLateResult() bool {
 	case StatusRunning:
 		return c.Claim != ""
 	case StatusSuspended:
-		return c.Wait.For == ForOutcome || c.Wait.For == ForApproval && c.Executions > 0
+		return c.Wait.For == ForOutcome || c.Wait.For != ForAnswer && c.Executions > 0
 	default:
 		return c.Status == StatusResuming
 	}
