@@ -147,7 +147,7 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 		if err != nil {
 			return run.AgentState{}, err
 		}
-		seed, first.By = run.Seed(past), mergePeople(first.By, policy.StartersOf(&past))
+		seed = run.Seed(past)
 	}
 	if first.Definition, err = st.storeDefinition(ctx, r.Tenant, r.Agent); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
@@ -219,7 +219,7 @@ func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunS
 	first.From = &from
 	first.Subject = cmp.Or(first.Subject, l.State.Subject)
 	first.AccessControl = cmp.Or(first.AccessControl, l.State.AccessControl)
-	first.By = mergePeople(first.By, l.State.By)
+	first.By = mergePeople(first.By, policy.StartersOf(&l.State))
 	return l.State, nil
 }
 
