@@ -77,7 +77,13 @@ func newestRoundCalls(s *run.AgentState) []run.Call {
 	if s.Inferences == 0 || s.Round.Inference != s.Prior+s.Inferences {
 		return nil
 	}
-	return s.Newest()
+	return modelCalls(s)
+}
+
+// modelCalls returns the calls of the newest round without those with which the run asked for more budget, which no
+// model made or is told about.
+func modelCalls(s *run.AgentState) []run.Call {
+	return slices.DeleteFunc(slices.Clone(s.Newest()), func(c run.Call) bool { return c.Budget })
 }
 
 // isAnalysed reports whether the text heuristic judges a planned reply to s. It judges none after which the run stops

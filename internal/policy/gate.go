@@ -316,7 +316,7 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 		return ""
 	}
 	var texts []string
-	for _, c := range s.Newest() {
+	for _, c := range modelCalls(s) {
 		if c.Status != run.StatusFailed || c.Reason == run.WhyAwaiting { // of that people tell it more
 			continue
 		}

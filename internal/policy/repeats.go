@@ -124,7 +124,7 @@ var ofRounds = []struct {
 func roundStreaks(d *agent.Definition, s *run.AgentState) streakList {
 	r, round := streaksOf(s), newestRoundCalls(s)
 	if s.Round.Inference == s.Prior+s.Inferences && // also in a fork, which has made no inference
-		slices.ContainsFunc(s.Newest(), func(c run.Call) bool { return c.Status == run.StatusSucceeded }) {
+		slices.ContainsFunc(modelCalls(s), func(c run.Call) bool { return c.Status == run.StatusSucceeded }) {
 		r = r.next(sameMistake, "")
 	}
 	if len(round) == 0 {
