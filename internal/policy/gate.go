@@ -144,10 +144,9 @@ func gatePerson(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
 	one := Gate{Run: true, Rule: dec}
-	if (c.Undoes != "" || c.Budget) && c.Grant == nil { // nothing but a person's word on this very call lets it run
-		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
-	}
-	if c.Grant != nil || dec.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !dec.Ceiling {
+	always := c.Undoes != "" || c.Budget // nothing but a person's word on this very call lets it run
+	asks := dec.Verdict == agent.VerdictAsk && (d.Permission.Mode != agent.ModeAdvisory || dec.Ceiling)
+	if c.Grant != nil || !asks && !always {
 		return one
 	}
 	status, byItself := run.PermissionStatus(""), isDecidedAlone(c)
@@ -155,8 +154,10 @@ func gatePerson(
 		status = s.Permissions.Checked.Tools[c.Tool]
 	}
 	switch {
-	case status == PermissionDenied:
+	case status == PermissionDenied && !c.Budget:
 		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
+	case always:
+		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	case status == PermissionApproved && !dec.Ceiling && !byItself:
 		// it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one

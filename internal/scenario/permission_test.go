@@ -423,3 +423,39 @@ func TestPermissionBackendHearsOfEarlyDecisions(t *testing.T) {
 		require.NotZero(t, book.count("set [refunds.create] [] by user:ana"))
 	})
 }
+
+// What a backend denies, nobody is asked to approve: neither is the call that takes another back.
+func TestPermissionBackendDeniesAnUndo(t *testing.T) {
+	s, err := LoadWithOptions("undo.txtar", []byte(`A backend denies an undo.
+-- agent.yaml --
+name: desk
+system: You settle orders.
+permission:
+  mode: suspend_and_replay
+  backend: book
+  rules: [{tool: refunds.cancel, verdict: ask, approvers: ["user:ana"]}, {tool: "*", verdict: allow}]
+-- input.json --
+{"message": "Refund order 7.", "subject": "order 7"}
+-- tools.yaml --
+- {name: refunds.create, schema: {type: object}, undo: {tool: refunds.cancel}, results: [{text: paid}]}
+- {name: refunds.cancel, schema: {type: object}, results: [{text: cancelled}]}
+-- model.jsonl --
+{"calls": [{"id": "c1", "name": "refunds_create"}]}
+{"text": "Refunded."}
+-- people.jsonl --
+{"do": "undo", "call": "c1", "by": "user:bob"}
+-- want.json --
+{"status": "done", "reason": "error", "error": {"code": "undo_failed"}, "requests": [], "executed": {"refunds.create": 1},
+ "calls": [{"id": "c1"}, {"undoes": "c1", "status": "failed", "reason": "denied"}]}
+`), agentfile.Options{Hooks: newBook().hooks()})
+	require.NoError(t, err)
+	book := newBook()
+	book.known["order 7/refunds.cancel"] = policy.PermissionDenied
+	keeps := hook.Set{Backends: map[string]hook.PermissionBackend{"book": keepingBackend{book}}}
+	require.Empty(t, withHooks(s, keeps).Run(Options{}).Failures)
+}
+
+// keepingBackend keeps what it knows when a run ends.
+type keepingBackend struct{ *permissionBook }
+
+func (keepingBackend) Cleanup(context.Context, hook.PermissionContext) error { return nil }
