@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,9 +209,10 @@ func TestReaper(t *testing.T) {
 func TestReaperOfAnUnwrittenRun(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		const input = `{"agent":"payer","tenant":"acme","key":"k","message":"pay 5"}`
-		throttled := true
+		var throttled atomic.Bool
+		throttled.Store(true)
 		s.counts.Use(func(_ context.Context, _ fault.Call, call func() error) error {
-			if throttled {
+			if throttled.Load() {
 				return store.ErrThrottled
 			}
 			return call()
@@ -218,7 +220,7 @@ func TestReaperOfAnUnwrittenRun(t *testing.T) {
 		_, err := s.machine.Engine.Start(t.Context(), "x", []byte(input))
 		require.NoError(t, err)
 		time.Sleep(3 * time.Hour)
-		throttled = false
+		throttled.Store(false)
 		for _, want := range []map[runtime.Repair]int64{{runtime.RepairTookOver: 1}, {}} {
 			require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: want, Complete: true}, s.swept(statusEvent("x", "FAILED", input)))
 			synctest.Wait()
