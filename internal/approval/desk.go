@@ -178,8 +178,8 @@ func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, e
 }
 
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
-// everybody who has started the run to the requesters of a four-eyes request. A person who started the run a second
-// time under the same key, after the request was made, may not approve it either.
+// everybody who has started the run, or one above it, to the requesters of a four-eyes request. A person who started one
+// a second time under the same key, after the request was made, may not approve it either.
 func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval, error) {
 	fourEyes := a.FourEyes && a.Status == Pending && isApproving(by)
 	if !fourEyes && by != Rerun {
@@ -195,10 +195,20 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 	if !fourEyes {
 		return a, nil
 	}
-	starters := slices.Concat(l.State.By, l.State.Again)
-	for _, fact := range l.Inbox {
-		if e, ok := fact.(run.InputReceived); ok && e.Starts {
-			starters = append(starters, e.By)
+	var starters []string
+	for {
+		starters = slices.Concat(starters, l.State.By, l.State.Again)
+		for _, fact := range l.Inbox {
+			if e, ok := fact.(run.InputReceived); ok && e.Starts {
+				starters = append(starters, e.By)
+			}
+		}
+		above := l.State.Parent
+		if above == nil {
+			break
+		}
+		if l, err = d.Journal.Load(ctx, a.Tenant, above.Run); err != nil {
+			return a, err
 		}
 	}
 	a.Requesters = slices.Clone(a.Requesters)

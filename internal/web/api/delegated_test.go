@@ -175,3 +175,19 @@ func TestRunsBelowARun(t *testing.T) {
 	all := must(b.client.Runs(t.Context(), api.RunQuery{}))
 	require.Len(t, all.Items, 4)
 }
+
+// Who starts a run again under its key while a run below it asks is a requester there, too (A10).
+func TestWhoStartsTheRootAgainIsARequesterBelow(t *testing.T) {
+	b := newBench(t, pay, payAsks(agent.Rule{FourEyes: true}, func(*agent.Permission) {}))
+	root := b.startedBy(ana, "k")
+	child := b.delegate("child", run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	grandchild := b.delegate("grandchild", run.Parent{Run: child.ID, Call: "c7", Root: root.ID, Depth: 2})
+	b.startedBy(di, "k")
+	decide := func(who string, status int) {
+		t.Helper()
+		got := b.do(real("POST /v1/approvals/{id}/decision", grandchild), `{"action": "approve"}`, api.AsHeader, who)
+		require.Equal(t, status, got.status, got.body)
+	}
+	decide(di, http.StatusForbidden)
+	decide(bo, http.StatusOK)
+}
