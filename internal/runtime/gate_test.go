@@ -11,9 +11,11 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -215,18 +217,31 @@ func TestRaisesOfASharedBudget(t *testing.T) {
 }
 
 // A reply that is lost because its run was cancelled meanwhile was paid for all the same: the budget that runs share
-// counts it.
+// counts it once, also if the write fails or its answer is lost.
 func TestALostReplyIsCounted(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.def.Limits.Period, w.def.Limits.OnBudget = &agent.PeriodBudget{Every: agent.EveryMonth, Tokens: 10}, agent.OnBudgetAsk
-		w.startWith(agent.Reply{Text: "Done.", Usage: run.Usage{Input: 12}})
-		w.model.during = func(agent.Request) error { w.cancel(); return nil }
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Zero(t, w.state().Inferences)
-		w.another("k2")
-		require.Equal(t, runtime.NextWait, w.drive(0).Next)
-		require.Len(t, w.model.asked, 1)
-	})
+	count := func(ops []store.Op) bool { return strings.HasPrefix(ops[0].Item.SK, "2000-01#") }
+	for name, goesWrong := range map[string]func(func([]store.Op) bool) (func(fault.Call) bool, fault.Hook){
+		"nothing": nil, "the write": failed, "its answer": lost,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.def.Limits.Period, w.def.Limits.OnBudget = &agent.PeriodBudget{Every: agent.EveryMonth, Tokens: 20}, agent.OnBudgetAsk
+				cancelled := agent.Reply{Text: "Done.", Usage: run.Usage{Input: 12}}
+				w.startWith(cancelled, cancelled)
+				if goesWrong != nil {
+					w.table.Once(goesWrong(count))
+				}
+				w.model.during = func(agent.Request) error { w.cancel(); return nil }
+				require.Equal(t, runtime.NextDone, w.drive(0).Next)
+				require.Zero(t, w.state().Inferences)
+				w.another("k2")
+				require.Equal(t, runtime.NextDone, w.drive(0).Next, "12 of 20 are used")
+				w.another("k3")
+				require.Equal(t, runtime.NextWait, w.drive(0).Next, "24 of 20 are used")
+				require.Len(t, w.model.asked, 2)
+			})
+		})
+	}
 }
 
 // What a plugin hid from a request that was not made, as people were asked for budget instead, it has not hidden from

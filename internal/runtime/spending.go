@@ -16,7 +16,8 @@ import (
 
 // The use of shared budgets is counted under T#tenant#SPENT#agent, without an agent for all runs of the tenant. Each
 // period has a few items (store.Shard), so that concurrent commits seldom conflict. Each entry adds its use in its own
-// transaction. Each raise has an item of its own, whose key says what was raised before.
+// transaction; a lost reply, which has no entry, has an item of its own. So has each raise, whose key says what was
+// raised before.
 const (
 	attrTokens       = "tokens"
 	attrUSD          = "usd"
@@ -109,6 +110,22 @@ func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
 		ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
 	}
 	return ops
+}
+
+// countLost adds the use of a paid reply that lost its entry to the run's shared budgets. Its items have keys of their
+// own, so that a repeated write counts once.
+func (a *attempt) countLost(ctx context.Context) error {
+	d := a.paid.draft
+	ops := a.useOps(d, a.def)
+	for i := range ops {
+		ops[i].Kind = store.Put
+		ops[i].Item.SK += fmt.Sprintf("#lost#%d#%s", d.Entry.Seq, a.inv.Writer)
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	_, err := withReloads(ctx, func() (any, error) { return nil, a.Table.Write(ctx, ops...) })
+	return err
 }
 
 // meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the

@@ -64,10 +64,8 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 			}
 		}
 		if isConflict(err) && a.paid != nil { // the state on which the reply was planned is outdated
-			if ops := a.useOps(a.paid.draft, a.def); len(ops) > 0 { // it was paid for all the same
-				if lost := a.Table.Write(ctx, ops...); lost != nil { // the run does not depend on it
-					st.warn("count a lost reply of run "+inv.Run, lost)
-				}
+			if lost := a.countLost(ctx); lost != nil { // the run does not depend on it
+				st.warn("count a lost reply of run "+inv.Run, lost)
 			}
 			a.paid = nil
 		}
