@@ -204,7 +204,7 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{
-		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: client, Act: client,
+		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: client, Act: client, IDs: d.Ports.IDs,
 		Conversation: func(ctx context.Context, run string) ([]policy.SeenMessage, error) {
 			l, err := j.Load(ctx, who.Tenant, run)
 			if err != nil {

@@ -61,6 +61,7 @@ type Console struct {
 	Token     string // proves forms as well; typed where no script runs
 	// Session says that the visitor has signed in: Key is that session's, and every form holds it.
 	Session bool
+	IDs     interface{ Key() string } // new idempotency keys
 
 	Agents     func() []string
 	Definition func(name string) (*agent.Definition, bool) // of an agent, as runs start with it
@@ -320,7 +321,7 @@ var places = []place{{navApprovals, "Approvals"}, {navRuns, "Runs"}, {navAgents,
 
 // newFrame returns the fields that all console pages have. nav is the place of the navigation.
 func (c *console) newFrame(title, nav string, way ...string) frame {
-	f := frame{Title: title + " · Countersign", Who: c.As.ID, Start: c.Start, Nav: nav, Trail: way}
+	f := frame{Title: title + " · Countersign", Who: c.As.ID, Start: c.Start, Nav: nav, Trail: way, Once: c.IDs.Key()}
 	if c.Session {
 		f.Proof = c.Key
 	}

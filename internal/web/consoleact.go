@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
@@ -25,7 +26,7 @@ import (
 
 // actFields are the fields of the forms that start and change runs and agents.
 var actFields = []string{
-	"form", "note", "agent", "message", "input", "model", "at", "tool", "digest", "chat", proofField,
+	"form", "note", "agent", "message", "input", "model", "at", "tool", "digest", "chat", "once", proofField,
 }
 
 type startPage struct {
@@ -185,6 +186,7 @@ func (c *console) applyAction(
 			err = c.setModel(&start, form)
 		}
 		if err == nil {
+			start.Key = startKey(form, files)
 			done, err = c.Act.Start(ctx, start)
 		}
 	default:
@@ -246,7 +248,24 @@ func (c *console) start(
 	if err != nil {
 		return done, err
 	}
+	s.Key = startKey(form, files)
 	return c.Act.Start(ctx, s)
+}
+
+// startKey returns the idempotency key of a form: a form sent twice starts one run, and one that was changed in between
+// starts another. It is empty for a form without the page's value.
+func startKey(form map[string]string, files []attachment) string {
+	if form["once"] == "" {
+		return ""
+	}
+	sent := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		fmt.Fprintf(sent, "%q=%q\n", name, form[name])
+	}
+	for _, f := range files {
+		fmt.Fprintf(sent, "%q %q %x\n", f.name, f.mediaType, sha256.Sum256(f.data))
+	}
+	return hex.EncodeToString(sent.Sum(nil))
 }
 
 // attachment is a file of a form.

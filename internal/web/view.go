@@ -27,6 +27,7 @@ type frame struct {
 	Proof string   // of a signed-in session, for its forms; "" = whoever decides shows another
 	Nav   string   // the place of the navigation
 	Trail []string // the runs on the way to the page
+	Once  string   // makes the idempotency key of a form that starts a run
 
 	Models []string // suggestions for the model of a run; nil = no other model is offered
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/countersign/countersign/internal/standins"
 )
 
+var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`) // differs each time that a page is read
+
 // visitor is a browser without scripts, with the cookie and the key of the printed address.
 type visitor struct {
 	*devServer
@@ -194,7 +196,7 @@ func TestConsoleRoutes(t *testing.T) {
 			}
 			require.Equal(t, http.StatusUnauthorized, stranger.send("GET", c.path, nil).StatusCode)
 			bearer := stranger.send("GET", c.path, nil, "Authorization", "Bearer "+s.token)
-			require.Equal(t, got.body, bearer.body)
+			require.Equal(t, onceField.ReplaceAllString(got.body, ""), onceField.ReplaceAllString(bearer.body, ""))
 			for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "POST"} {
 				if method == "POST" && regexp.MustCompile("^/(approvals/[at]|agents/|start)").MatchString(c.path) {
 					require.NotEqual(t, http.StatusSeeOther, v.send(method, c.path, nil).StatusCode, "no proof")
@@ -712,6 +714,29 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	require.Contains(t, agentPage, `href="`+path+`"`)
 	require.Contains(t, v.send("GET", "/runs?q=ALL**", nil).body, `id="`+run+`"`, "words find the runs that say them")
 	require.NotContains(t, v.send("GET", "/runs?q=And+now", nil).body, `id="`+run+`"`)
+}
+
+// A form that a browser without script sends twice starts one run. One whose words were changed starts another.
+func TestConsoleStartsOnce(t *testing.T) {
+	d := newHarness(t, "name: greet\nsystem: You greet.\nmodel: {provider: script, file: model.jsonl}\n", `{"text": "Hello."}`)
+	v := startHarness(t, d).newVisitor()
+	twice := func(page, to string) string {
+		found := onceField.FindStringSubmatch(v.send("GET", page, nil).body)
+		require.NotNil(t, found, page)
+		send := func(message string) string {
+			got := v.post(to, "agent", "greet", "message", message, "once", found[1])
+			require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
+			return got.Header.Get("Location")
+		}
+		at := send("Go.")
+		require.Equal(t, at, send("Go."), page)
+		require.NotEqual(t, at, send("Go on."), page)
+		return at
+	}
+	started := twice("/start", "/start")
+	require.NotEqual(t, started, twice("/chat", "/start"), "the same words on another page")
+	require.Eventually(t, func() bool { return strings.Contains(v.send("GET", started, nil).body, "/continue") }, 30*time.Second, 50*time.Millisecond)
+	twice(started, started+"/continue")
 }
 
 // Several alike are approved at once, each by a decision of its own on the digest that was listed; what was decided
