@@ -193,6 +193,17 @@ func TestChatAsksByItsChannel(t *testing.T) {
 	require.Contains(t, kinds(newBench(t, strings.Replace(pay, "5}", "50e-1}", 1)).chat(chatHello)), "tool-approval-request")
 }
 
+// The AI SDK ends a stream at a piece with keys that would change an object's prototype. Arguments with such keys are
+// sent as text.
+func TestChatSendsNoPrototypes(t *testing.T) {
+	for _, args := range []string{`{"amount":5,"\u005f_proto__":{"admin":true}}`, `{"amount":5,"of":[{"constructor":{"prototype":1}}]}`} {
+		b := newBench(t, strings.Replace(pay, `{"amount": 5}`, args, 1))
+		require.Equal(t, args, find(t, b.chat(chatHello), "tool-input-available")["input"])
+	}
+	plain := newBench(t, strings.Replace(pay, `5}`, `5, "constructor": {"name": "__proto__"}}`, 1)).chat(chatHello)
+	require.IsType(t, map[string]any{}, find(t, plain, "tool-input-available")["input"])
+}
+
 // What somebody else has decided meanwhile is told with the rest.
 func TestChatTellsOthersDecisions(t *testing.T) {
 	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, {"id": "c2", "name": "pay", "input": {"amount": 6}}]}

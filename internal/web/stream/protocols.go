@@ -2,7 +2,10 @@ package stream
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -173,9 +176,33 @@ func aguiText(b run.Block) string {
 	}
 }
 
-// aisdkFrame leaves out the run, which data-run-info names at the start of an attempt.
+// aisdkFrame leaves out the run, which data-run-info names at the start of an attempt. The AI SDK ends a stream at a
+// piece with keys that would change an object's prototype: a value with such keys is sent as text.
 func aisdkFrame(_ Event, _, name string, data object) any {
+	for i := 1; i < len(data); i += 2 {
+		if _, plain := data[i].(string); plain {
+			continue
+		}
+		raw, err := json.Marshal(data[i])
+		var v any
+		if err == nil && json.Unmarshal(raw, &v) == nil && changesPrototype(v) {
+			data[i] = string(raw)
+		}
+	}
 	return append(object{"type", name}, data...)
+}
+
+func changesPrototype(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, changesPrototype)
+	case map[string]any:
+		_, proto := v["__proto__"]
+		class, _ := v["constructor"].(map[string]any)
+		_, changes := class["prototype"]
+		return proto || changes || slices.ContainsFunc(slices.Collect(maps.Values(v)), changesPrototype)
+	}
+	return false
 }
 
 // writeAisdk writes all attempts of a run as one message. Tools are dynamic: the front end does not know them in
