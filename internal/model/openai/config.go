@@ -84,6 +84,12 @@ func classicAzure(base string) bool { return strings.Contains(base, "?"+apiVersi
 // OwnHost reports whether a base URL is OpenAI's own, to which alone the environment's key may go. "" is.
 func OwnHost(base string) bool { return isHostedAt(base, "api.openai.com") }
 
+// isOpenAI reports whether a base URL is OpenAI's or Azure's; "" is unknown.
+func isOpenAI(base string) bool {
+	return base != "" &&
+		(OwnHost(base) || classicAzure(base) || isHostedAt(base, "azure.com", "azure.us", "azure.cn"))
+}
+
 // isHostedAt reports whether a base URL leads to one of these hosts, or to a subdomain of one.
 func isHostedAt(base string, hosts ...string) bool {
 	u, err := url.Parse(cmp.Or(base, DefaultBaseURL))

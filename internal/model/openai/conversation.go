@@ -21,13 +21,13 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
 // becomes one user message. Blank texts are left out. Reasoning goes back to the model that wrote it, under its name.
-func conversation(model, system string, messages []run.Message) ([]chatMessage, error) {
+func conversation(model agent.ModelSpec, system string, messages []run.Message) ([]chatMessage, error) {
 	results, err := policy.ResultsByCall(messages)
 	if err != nil {
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{model: model, out: []chatMessage{}, results: results,
-		mistral: strings.Contains(model, "stral") || strings.Contains(model, "xtral")}
+	g := grouping{model: model.ID, out: []chatMessage{}, results: results, openAI: isOpenAI(model.BaseURL),
+		mistral: strings.Contains(model.ID, "stral") || strings.Contains(model.ID, "xtral")}
 	if system != "" {
 		g.out = append(g.out, chatMessage{Role: "system", Content: system})
 	}
@@ -45,6 +45,7 @@ func conversation(model, system string, messages []run.Message) ([]chatMessage, 
 type grouping struct {
 	out     []chatMessage
 	model   string // that is asked
+	openAI  bool   // OpenAI or Azure is asked
 	mistral bool   // it is Mistral's, which take less than others
 	results map[string]run.ToolResult
 	turn    *chatMessage
@@ -56,6 +57,9 @@ type grouping struct {
 // noDocuments are how types of files begin that no server takes.
 var noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip",
 	"application/gzip", "application/x-"}
+
+// pictures are the types of pictures that OpenAI takes. Other servers take more: Gemini's HEIC, some BMP.
+var pictures = []string{"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"}
 
 // add takes the next message; its error completes the sentence "message 3 ...".
 func (g *grouping) add(m run.Message) error {
@@ -74,7 +78,7 @@ func (g *grouping) add(m run.Message) error {
 		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
-		is := func(kind string) bool { return strings.HasPrefix(b.MediaType, kind) }
+		is := func(kind string) bool { return strings.HasPrefix(strings.ToLower(b.MediaType), kind) }
 		data, err := base64.StdEncoding.DecodeString(b.Data)
 		text, plain := "", err == nil && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
 		// OpenAI takes no files but PDF
@@ -82,6 +86,8 @@ func (g *grouping) add(m run.Message) error {
 			text = "[" + agent.MediaName(b) + "]\n" + strings.ToValidUTF8(string(data), "\uFFFD")
 		} else if slices.ContainsFunc(noDocuments, is) { // a file that a tool gave does not end the run
 			text = agent.TextMediaLeftOut(b, "chat completions take pictures and documents")
+		} else if g.openAI && is("image/") && !slices.ContainsFunc(pictures, is) {
+			text = agent.TextMediaLeftOut(b, "OpenAI takes PNG, JPEG, GIF and WebP")
 		}
 		if text != "" {
 			return g.add(run.Message{Role: m.Role, Block: run.Text{Text: text}})
@@ -202,7 +208,7 @@ func (g *grouping) endUser() {
 			// OpenAI takes 50 MB of files and pictures in a request, base64 included, which agent.MaxRequestMedia stays
 			// below. Other servers say themselves what is too large, as an invalid request.
 			data := "data:" + b.MediaType + ";base64," + b.Data
-			if strings.HasPrefix(b.MediaType, "image/") {
+			if strings.HasPrefix(strings.ToLower(b.MediaType), "image/") {
 				parts = append(parts, chatPart{Type: "image_url", ImageURL: map[string]string{"url": data}})
 				continue
 			}

@@ -79,7 +79,7 @@ type chatSchema struct {
 // encodeRequest encodes the body of a request for the server at its model's base URL.
 func encodeRequest(r agent.Request) ([]byte, error) {
 	r = r.WithNotices()
-	messages, err := conversation(r.Model.ID, r.System, r.Messages)
+	messages, err := conversation(r.Model, r.System, r.Messages)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,7 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 		}
 	}
 	// Only OpenAI and Azure know the newer name of the limit of a reply's tokens, and they want it.
-	if base := r.Model.BaseURL; base != "" &&
-		(OwnHost(base) || classicAzure(base) || isHostedAt(base, "azure.com", "azure.us", "azure.cn")) {
+	if isOpenAI(r.Model.BaseURL) {
 		body.MaxCompletion = r.Model.MaxTokens
 	} else {
 		body.MaxTokens = r.Model.MaxTokens

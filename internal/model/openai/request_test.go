@@ -135,6 +135,9 @@ func TestConversation(t *testing.T) {
 			`[{"role":"user","content":"q\n\nr"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"1","tool_call_id":"b"},{"role":"assistant","content":"a"}]`},
 		{"files that nobody takes", []run.Message{ask("q"), user(run.Media{Name: "a.zip", MediaType: "application/zip", Data: "UEsD/w=="}), user(run.Media{MediaType: "audio/mpeg", Data: "BBBB"})},
 			`[{"role":"user","content":"q\n\n[a.zip (application/zip) is left out: chat completions take pictures and documents]\n\n[(audio/mpeg) is left out: chat completions take pictures and documents]"}]`},
+		{"pictures that OpenAI does not take", []run.Message{user(run.Media{Name: "s.tif", MediaType: "image/tiff", Data: "SUkq/w=="}), user(run.Media{MediaType: "image/heic", Data: "BBBB"}), user(run.Media{MediaType: "IMAGE/JPG", Data: "BBBB"})},
+			`[{"role":"user","content":[{"type":"text","text":"[s.tif (image/tiff) is left out: OpenAI takes PNG, JPEG, GIF and WebP]"},
+			{"type":"text","text":"[(image/heic) is left out: OpenAI takes PNG, JPEG, GIF and WebP]"},{"type":"image_url","image_url":{"url":"data:IMAGE/JPG;base64,BBBB"}}]}]`},
 		{"a text file", []run.Message{user(run.Media{Name: "n.md", MediaType: "text/markdown; charset=utf-8", Data: "IyBIaQ=="}), user(run.Media{MediaType: "application/x-sh", Data: "e30="}), user(run.Media{MediaType: "image/svg+xml", Data: "PHN2Zy8+"})},
 			`[{"role":"user","content":"[n.md (text/markdown; charset=utf-8)]\n# Hi\n\n[(application/x-sh)]\n{}\n\n[(image/svg+xml)]\n<svg/>"}]`},
 		{"a file without a name", []run.Message{user(run.Media{MediaType: "application/pdf", Data: "BBBB"})},
@@ -148,7 +151,7 @@ func TestConversation(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			messages, err := conversation("m", "", tt.messages)
+			messages, err := conversation(agent.ModelSpec{ID: "m", BaseURL: DefaultBaseURL}, "", tt.messages)
 			require.NoError(t, err)
 			got, err := json.Marshal(messages)
 			require.NoError(t, err)
@@ -164,7 +167,7 @@ func TestIDsOfCalls(t *testing.T) {
 		{"gpt-5", "tooluse_1", "tooluse_1"}, {"gpt-5", long, "^[a-z0-9]{25}$"},
 		{"mistral-large", "aB3dE5gH9", "aB3dE5gH9"}, {"mistral-large", "c1-0", "^[a-z0-9]{9}$"},
 	} {
-		messages, err := conversation(c.model, "", []run.Message{use(c.id, `{}`), result(c.id, "1")})
+		messages, err := conversation(agent.ModelSpec{ID: c.model}, "", []run.Message{use(c.id, `{}`), result(c.id, "1")})
 		require.NoError(t, err)
 		require.Regexp(t, c.want, messages[0].ToolCalls[0].ID)
 		require.Equal(t, messages[0].ToolCalls[0].ID, messages[1].ToolCallID)
@@ -175,7 +178,7 @@ func TestIDsOfCalls(t *testing.T) {
 // Mistral's models take nothing of the user's directly behind a tool's result.
 func TestUserBehindAResult(t *testing.T) {
 	for model, want := range map[string]int{"mistral-large-latest": 4, "mistralai/Devstral-Small-2507": 4, "pixtral-12b": 4, "gpt-5": 3} {
-		messages, err := conversation(model, "", []run.Message{use("b", `{}`), result("b", "1"), ask("q")})
+		messages, err := conversation(agent.ModelSpec{ID: model}, "", []run.Message{use("b", `{}`), result("b", "1"), ask("q")})
 		require.NoError(t, err)
 		require.Len(t, messages, want, model)
 		require.Equal(t, want == 4, messages[2].Role == "assistant")
