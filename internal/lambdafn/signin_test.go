@@ -51,7 +51,7 @@ type provider struct {
 	t    *testing.T
 	key  *ecdsa.PrivateKey
 	mu   sync.Mutex
-	user map[string]any              // the claims of who sits at the browser; nil = nobody is let in
+	user map[string]any              // the claims of who sits at the browser; refused = what the token endpoint answers; nil = nobody is let in
 	bend func(claims map[string]any) // changes what is signed; nil = nothing
 	open map[string]url.Values       // the requests whose codes were not used yet
 	asks []url.Values                // what people were sent with
@@ -100,12 +100,21 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if answer, refused := p.user["refused"].(string); refused {
+		if json.Valid([]byte(answer)) {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, answer)
+		return
+	}
 	asked, known := p.open[r.FormValue("code")]
 	delete(p.open, r.FormValue("code"))
 	id, secret, _ := r.BasicAuth()
 	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 	if !known || id != clientID || secret != clientSecret || r.FormValue("redirect_uri") != asked.Get("redirect_uri") ||
 		base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") {
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
 		return
@@ -491,6 +500,9 @@ func TestSignInIsRefused(t *testing.T) {
 		"no tenant":        {map[string]any{"sub": "ana"}, nil, 403, "the token&#39;s claim tenant names no tenant"},
 		"odd user":         {map[string]any{"sub": "a|b", "tenant": "acme"}, nil, 403, "the token&#39;s claim sub names no user"},
 		"denied":           {nil, nil, 403, "did not sign you in"},
+		"another secret": {map[string]any{"refused": `{"error":"invalid_client","error_description":"555-0100"}`}, nil, 502,
+			"does not accept the client of this deployment"},
+		"a proxy's page": {map[string]any{"refused": "<h1>555-0100</h1>"}, nil, 502, "cannot be reached"},
 		"many groups": {anaClaims, func(c map[string]any) {
 			c["groups"] = strings.Fields(strings.Repeat("a-group-of-people ", 200))
 		}, 403, "more groups than a session can hold"},
@@ -506,6 +518,7 @@ func TestSignInIsRefused(t *testing.T) {
 		tries++
 		require.Equal(t, tries, strings.Count(s.logs.String(), "sign-in failed"), name)
 	}
+	require.Contains(t, s.logs.String(), `"*web.signInError","invalid_client"`)
 	s = newSite(t, askAll) // which has not asked its provider yet
 	s.provider.Close()
 	b := s.newBrowser()

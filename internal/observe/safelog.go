@@ -87,7 +87,7 @@ func kinds(err error, out []string) []string {
 		out = append(out, t)
 	}
 	switch e := err.(type) { //nolint:errorlint // each link of the chain is looked at by itself
-	case interface{ ErrorCode() string }: // of the AWS SDK: what the service answered
+	case interface{ ErrorCode() string }: // what a service of AWS or an identity provider answered
 		out = appendCode(out, e.ErrorCode())
 	case interface{ ErrorType() string }: // of ours
 		out = appendCode(out, e.ErrorType())
@@ -108,11 +108,11 @@ func kinds(err error, out []string) []string {
 // dull are types that every error has somewhere and that say nothing.
 var dull = []string{"*fmt.wrapError", "*fmt.wrapErrors", "*errors.errorString", "*errors.joinError"}
 
-// appendCode appends c if it has the form of what services answer, such as ThrottlingException or
+// appendCode appends c if it has the form of what services answer, such as ThrottlingException, invalid_client or
 // Countersign.Throttled.
 func appendCode(out []string, c string) []string {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+".") == "" {
+	if c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+"._") == "" {
 		return append(out, c)
 	}
 	return out

@@ -203,7 +203,7 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	}
 	tokens, err := client.Exchange(ctx, code, oauth2.VerifierOption(p.Verifier))
 	if err != nil {
-		return s, &signInError{http.StatusForbidden, "The provider takes this sign-in no more. Begin again.", err}
+		return s, notExchanged(err)
 	}
 	text, _ := tokens.Extra("id_token").(string)
 	token, err := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Clock.Now}).Verify(ctx, text)
@@ -232,6 +232,19 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	return s, err
 }
 
+// notExchanged says of a code that was not exchanged whether the person, the operators or time can mend it.
+func notExchanged(err error) error {
+	e := &signInError{http.StatusBadGateway, "The identity provider cannot be reached. Try later.", err}
+	switch e.ErrorCode() {
+	case "":
+	case "invalid_grant":
+		e.status, e.problem = http.StatusForbidden, "The provider takes this sign-in no more. Begin again."
+	default: // such as invalid_client
+		e.problem = "The identity provider does not accept the client of this deployment. Its operators find why in the log."
+	}
+	return e
+}
+
 // signOut ends the session in this browser, if the form was made for it.
 func (o *OIDC) signOut(w http.ResponseWriter, r *http.Request) {
 	s := o.Session(r)
@@ -252,6 +265,15 @@ type signInError struct {
 }
 
 func (e *signInError) Error() string { return fmt.Sprintf("sign in: %s: %v", e.problem, e.err) }
+
+// ErrorCode is what the provider's token endpoint answered, such as invalid_client; "" = nothing of OAuth.
+func (e *signInError) ErrorCode() string {
+	var refused *oauth2.RetrieveError
+	if errors.As(e.err, &refused) {
+		return refused.ErrorCode
+	}
+	return ""
+}
 
 func (e *signInError) Unwrap() error { return e.err }
 
