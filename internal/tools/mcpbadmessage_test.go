@@ -287,7 +287,8 @@ func TestBadPages(t *testing.T) {
 		"/outputSchema":                     {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": okMCP}},
 		"/annotations":                      {Field: badinput.Field{Takes: "o"}}, "/annotations/title": {Field: badinput.Field{Takes: "s"}},
 		"/annotations/readOnlyHint": hint, "/annotations/destructiveHint": hint, "/annotations/idempotentHint": hint, "/annotations/openWorldHint": hint,
-		"/_meta": anything, "/icons": anything, "/execution": anything,
+		"/execution": {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": okMCP}},
+		"/_meta":     anything, "/icons": anything,
 	}
 	for _, key := range badinput.Keys(tools.ToolType) {
 		require.Contains(t, keys, key, "a key that is read has a rule")

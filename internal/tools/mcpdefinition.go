@@ -21,6 +21,7 @@ type definition struct {
 	InputSchema  json.RawMessage `json:"inputSchema"`
 	OutputSchema json.RawMessage `json:"outputSchema"`
 	Annotations  json.RawMessage `json:"annotations"`
+	Execution    json.RawMessage `json:"execution"`
 
 	digest string
 }
@@ -57,7 +58,7 @@ func read(raw json.RawMessage) (definition, error) {
 
 // sum returns the hex SHA-256 of everything that a definition promises, whatever the order of its keys: of the keys
 // name, title, description, inputSchema, outputSchema and annotations, those that are there and not null. Other keys,
-// such as _meta and icons, depend on the protocol's version and reach neither models nor calls.
+// such as execution, _meta and icons, depend on the protocol's version and reach neither models nor calls.
 func (d definition) sum() (string, error) {
 	name, err := json.Marshal(d.Name)
 	if err != nil {
@@ -101,6 +102,12 @@ func (d definition) tool(server string) (agent.ServerTool, error) {
 	args, err := argumentSchema(d.InputSchema)
 	if err != nil {
 		return agent.ServerTool{}, fmt.Errorf("its inputSchema cannot be used: %w", err)
+	}
+	var execution struct {
+		TaskSupport string `json:"taskSupport"`
+	}
+	if d.Execution != nil && json.Unmarshal(d.Execution, &execution) == nil && execution.TaskSupport == "required" {
+		return agent.ServerTool{}, errors.New("its server runs it as a task alone, and calls here are no tasks")
 	}
 	var description, title string
 	if d.Description != nil && json.Unmarshal(d.Description, &description) != nil {

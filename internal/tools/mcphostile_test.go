@@ -301,6 +301,10 @@ func TestHostileDefinitions(t *testing.T) {
 			`{"name":"` + long + `","inputSchema":{"type":"object"}}`, long,
 			"its name is too long: s." + long + " has 65 characters, want at most 64",
 		},
+		"tasks alone": { // as server-everything has one
+			`{"name":"x","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}`, "x",
+			"its server runs it as a task alone",
+		},
 		"no tool": {`"echo"`, "", "its definition is none"},
 		"null":    {`null`, "", "its name cannot be that of a tool"},
 	} {
