@@ -166,7 +166,6 @@ func TestApprovalStorm(t *testing.T) {
 	require.LessOrEqual(t, spent.Gets, int64(n+2), "a sweep reads the next slot of each run that waits, its own place, and whether the table was restored")
 	require.LessOrEqual(t, spent.Queries, int64(2*n/50+10+2*7), "and pages, of open runs by shard")
 	require.LessOrEqual(t, spent.Writes+spent.Transactions, int64(3), "its lease")
-	t.Logf("a sweep over %d runs that wait: %d gets, %d queries, %d writes, %.0f RCU", n, spent.Gets, spent.Queries, spent.Writes, spent.RCU)
 
 	storm := &storm{lab: l, ids: ids, said: make([]map[approval.Action]int, n)}
 	var others sync.WaitGroup
@@ -187,7 +186,6 @@ func TestApprovalStorm(t *testing.T) {
 	approved := storm.assertDecided(t)
 	l.ended.assertAll(t, n, approved)
 	require.NoError(t, l.Close())
-	t.Logf("%d requests, %d people at once: %d approved, %d denied, each person said a word on every request", n, people, approved, n-approved)
 }
 
 // storm is many people who decide at once.

@@ -85,7 +85,7 @@ func TestHistoriesOfApprovals(t *testing.T) {
 			require.Positive(t, l.untilOver(t, run).Generation)
 			cancel()
 			require.NoError(t, <-worked)
-			l.assertHandOvers(t, run, n)
+			l.assertHandOvers(t, run)
 			entered := 0
 			if action == approval.Approve {
 				entered = n

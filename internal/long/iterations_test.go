@@ -3,7 +3,6 @@ package long
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -19,15 +18,12 @@ import (
 // iteration is what one iteration asked of the table, and what the run was after it.
 type iteration struct {
 	fault.Counts
-	live int   // messages
-	back int64 // entries from the oldest that a reader needs to the newest; -1 = it needs them all
-	heap uint64
+	live int // messages
 }
 
-// meter reads the counts at every reply. It keeps every iteration, and the heap after a collection at some.
+// meter reads the counts at every reply.
 type meter struct {
-	lab  *lab
-	heap map[int64]bool // inferences after which the heap is measured
+	lab *lab
 
 	mu   sync.Mutex
 	last fault.Counts
@@ -46,18 +42,8 @@ func (m *meter) replied(s *run.AgentState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.lab.table.Counts()
-	i := iteration{Counts: now.Sub(m.last), live: s.Messages.Len(), back: -1}
-	if from := s.ReadFrom(); from > 0 {
-		i.back = s.Seq() - from
-	}
-	if m.heap[s.Inferences] {
-		var stats runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&stats)
-		i.heap = stats.HeapAlloc
-	}
+	m.all = append(m.all, iteration{Counts: now.Sub(m.last), live: s.Messages.Len()})
 	m.last = now
-	m.all = append(m.all, i)
 }
 
 // most is the largest of a figure over some iterations, a..b both included, from 1. The first iteration holds the start.
@@ -98,7 +84,7 @@ func TestAgeOfARun(t *testing.T) {
 			if n == 0 {
 				onlyWhole(t)
 			}
-			m := &meter{heap: map[int64]bool{100: true, 1000: true, int64(n): true}}
+			m := &meter{}
 			define := small
 			if c.window == "endless" {
 				define = endless
@@ -110,9 +96,8 @@ func TestAgeOfARun(t *testing.T) {
 			require.Len(t, l.ended.entered, n, "every call was entered")
 			require.Len(t, m.all, n+1)
 			l.assertItems(t)
-			l.assertHandOvers(t, runID, n)
+			l.assertHandOvers(t, runID)
 			m.assertFlat(t, c.window == "small", c.warm > 0)
-			m.print(t)
 		})
 	}
 }
@@ -145,22 +130,6 @@ func (m *meter) assertFlat(t *testing.T, evicts, warm bool) {
 			require.LessOrEqual(t, read, int64(age)*2*3000, "bytes read around %d: the live conversation, twice", age)
 		}
 	}
-	if n >= 1000 && evicts {
-		grown := int64(m.all[n-1].heap) - int64(m.all[999].heap)
-		t.Logf("heap after GC: %d KB at 100, %d KB at 1000, %d KB at %d: %d bytes an iteration, the table in memory included",
-			m.all[99].heap>>10, m.all[999].heap>>10, m.all[n-1].heap>>10, n, grown/int64(max(1, n-1000)))
-	}
-}
-
-func (m *meter) print(t *testing.T) {
-	t.Helper()
-	for _, age := range []int{10, 100, 1000, len(m.all) - 2} {
-		if age < len(m.all) {
-			i := m.all[age-1]
-			t.Logf("iteration %5d: %d queries, %d gets, %d puts, %d transactions, %d WCU, read %d items %d B, wrote %d B, %d live messages, reader goes back %d entries",
-				age, i.Queries, i.Gets, i.Writes, i.Transactions, i.WCU, i.ItemsRead, i.BytesRead, i.BytesWritten, i.live, i.back)
-		}
-	}
 }
 
 // assertItems: nothing that is written comes near an item's limit, and a view is small however old its run.
@@ -169,26 +138,22 @@ func (l *lab) assertItems(t *testing.T) {
 	require.LessOrEqual(t, l.items.size("HEAD"), 600)
 	require.LessOrEqual(t, l.items.size("J"), store.MaxItem/8)
 	require.LessOrEqual(t, l.items.size("execution"), 2000)
-	t.Logf("largest items: HEAD %d B, entry %d B, execution %d B", l.items.size("HEAD"), l.items.size("J"), l.items.size("execution"))
 }
 
 // mostEvents is how long an execution's history may grow before another one takes over (R10).
 const mostEvents = 10_000
 
 // assertHandOvers: an execution for each generation, each of them ended well and below 10,000 events.
-func (l *lab) assertHandOvers(t *testing.T, run string, n int) {
+func (l *lab) assertHandOvers(t *testing.T, run string) {
 	t.Helper()
 	generation := l.state(t, run).Generation
 	all := l.Engine.List(t.Context(), "")
 	require.Len(t, all, int(generation)+1, "one execution a generation")
-	longest := 0
 	var names, want []string
 	for _, x := range all {
 		require.Equal(t, "SUCCEEDED", string(x.Status), x.Name)
 		require.Less(t, x.Events, mostEvents, x.Name)
-		longest = max(longest, x.Events)
 		names, want = append(names, x.Name), append(want, fmt.Sprintf("%s-%d", run, len(want)))
 	}
 	require.ElementsMatch(t, want, names)
-	t.Logf("%d iterations: %d executions, the longest history %d events", n, len(all), longest)
 }

@@ -80,7 +80,6 @@ type setup struct {
 	result func(c tool.Call) string // of the tools; nil = about 2 KB
 	define func(d *agent.Definition)
 	warm   int
-	blobs  store.Blobs
 	sink   runtime.EventSink
 }
 
@@ -99,9 +98,7 @@ func newLab(t *testing.T, s setup) *lab {
 	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: newTally()}
 	l.items.tally = l.ended
 	l.table = fault.NewTable(l.items)
-	if l.blobs = s.blobs; l.blobs == nil {
-		l.blobs = store.NewMemoryBlobs()
-	}
+	l.blobs = store.NewMemoryBlobs()
 	set, err := tool.NewSet(workload.Tools(func(c tool.Call) string {
 		l.ended.enter(c.Key)
 		if s.result == nil {

@@ -1,20 +1,16 @@
 package long
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -79,15 +75,8 @@ func TestLargeOutputs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := &asked{}
 			content := strings.Repeat("All work and no play. ", c.size/22+1)[:c.size]
-			var puts, stored atomic.Int64
-			isPut := func(c fault.Call) bool { return c.Port == fault.BlobsPut }
-			blobs := fault.NewBlobs(store.NewMemoryBlobs(), fault.OnlyIf(isPut, func(_ context.Context, c fault.Call, call func() error) error {
-				puts.Add(1)
-				stored.Add(int64(len(c.Data)))
-				return call()
-			}))
 			l := newLab(t, setup{
-				table: stores["memory"](t), model: workload.Model{N: c.n, Tool: "work_read", Seen: a.see}, define: c.define, blobs: blobs,
+				table: stores["memory"](t), model: workload.Model{N: c.n, Tool: "work_read", Seen: a.see}, define: c.define,
 				result: func(c tool.Call) string { return c.Key + content },
 			})
 			runID := l.start(t, "large").Run
@@ -102,8 +91,6 @@ func TestLargeOutputs(t *testing.T) {
 			}
 			require.LessOrEqual(t, l.items.size("J"), store.MaxItem/2)
 			l.assertPages(t, runID, len(l.ended.entered))
-			t.Logf("%d entries, the largest %d B; %d blobs of %d B; %d requests, the largest %d B of %d; %d of %d messages live",
-				s.Entries, l.items.size("J"), puts.Load(), stored.Load(), len(a.sizes), slices.Max(a.sizes), window, s.Messages.Len(), s.Messages.Len()+int(s.EvictedMessages))
 			require.NoError(t, l.Engine.Close())
 		})
 	}
@@ -162,7 +149,5 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 	}
 	s := l.state(t, run)
 	require.Equal(t, s.Messages.Len()+int(s.EvictedMessages), messages)
-	all := len(l.get(t, l.Ports.Journal, "/v1/runs/"+run, false))
 	require.LessOrEqual(t, largest, mostAnswer)
-	t.Logf("largest page of 100: %d B; the run as a whole: %d B", largest, all)
 }

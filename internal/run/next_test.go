@@ -55,7 +55,7 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 // Owners that handed over are no sign that a run gets nowhere; those that ended before are.
 func TestTakeOvers(t *testing.T) {
 	for want, s := range map[int64]run.AgentState{
-		0: {Generation: 1, Entries: 1 << 20}, 1: {Generation: 1, Entries: 20}, 100: {Generation: 100, Entries: 200},
+		0: {Generation: 1, Entries: 1 << 20}, 1: {Generation: 1, Entries: 20}, 99: {Generation: 101, Entries: 1617}, 100: {Generation: 100, Entries: 200},
 	} {
 		require.Equal(t, want, s.TakeOvers())
 	}
