@@ -117,16 +117,6 @@ func TestFlushIsBounded(t *testing.T) {
 	}
 }
 
-// Telemetry that is not there records and sends nothing.
-func TestNilTelemetry(t *testing.T) {
-	var none *observe.Telemetry
-	none.Flush(t.Context())
-	none.Shutdown(t.Context())
-	empty := observe.NewTelemetry(observe.TelemetryConfig{Clock: clock.System(), Metrics: sdkmetric.NewManualReader()})
-	require.Nil(t, empty.Tracers)
-	require.NotNil(t, empty.Meters)
-}
-
 // A function sends by what OpenTelemetry's variables say; what they say wrong is an error that names the variable and
 // nothing secret.
 func TestFromEnvOfAFunction(t *testing.T) {

@@ -121,20 +121,6 @@ func TestHTTPHeaders(t *testing.T) {
 	}
 }
 
-// A nil tracer hands back what it is given.
-func TestNilTracer(t *testing.T) {
-	var none *observe.Tracer
-	s := &script{}
-	require.Equal(t, s, none.Model(s))
-	require.Equal(t, pay{}, none.Tool(pay{}))
-	require.Nil(t, none.Decided(nil))
-	ctx, ended := none.Invoked(context.Background(), "step")
-	require.Equal(t, context.Background(), ctx)
-	ended(nil)
-	h := http.NotFoundHandler()
-	require.NotNil(t, none.HTTP(h))
-}
-
 // A long value is cut, and a long conversation is not.
 func TestLimits(t *testing.T) {
 	inWorld(t, func(w *world) {
