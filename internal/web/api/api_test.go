@@ -141,54 +141,6 @@ func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
 	require.Equal(t, api.Page[api.RunHead]{Items: []api.RunHead{}}, none)
 }
 
-func TestApproveDenyAndEdit(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		say    api.Verdict
-		status approval.Status
-		call   run.CallStatus
-		paid   []int
-	}{
-		{"approve", api.Verdict{Action: approval.Approve, Note: "fine"}, approval.Approved, run.StatusSucceeded, []int{5}},
-		{"deny", api.Verdict{Action: approval.Deny, Note: "too much"}, approval.Denied, run.StatusCancelled, nil},
-		{"edit", api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 3}`)}, approval.Approved, run.StatusSucceeded, []int{3}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			b, one := newWaiting(t)
-			pending := must(b.client.Approvals(t.Context(), "", "", 0))
-			require.Len(t, pending.Items, 1)
-			id := pending.Items[0].ID
-			require.Equal(t, one.Waiting[0].Approval, id)
-			require.JSONEq(t, `{"amount":5}`, string(pending.Items[0].Args))
-
-			a := must(b.client.Decide(t.Context(), id, c.say))
-			require.Equal(t, c.status, a.Status)
-			require.Equal(t, "user:local", a.Decisions[0].By)
-			after := b.waitUntilParked(one.ID)
-			require.Equal(t, run.ReasonNaturalEnd, after.Reason)
-			require.Equal(t, c.call, after.Calls[0].Status)
-			for _, amount := range c.paid {
-				require.Equal(t, amount, <-b.paid)
-			}
-			require.Empty(t, b.paid)
-
-			again, err := b.client.Decide(t.Context(), id, c.say)
-			require.NoError(t, err, "the same decision again has the same answer")
-			require.Equal(t, a, again)
-			other := api.Verdict{Action: approval.Deny}
-			if c.say.Action == approval.Deny {
-				other.Action = approval.Approve
-			}
-			_, err = b.client.Decide(t.Context(), id, other)
-			p := requireProblem(t, err, api.AlreadyDecided)
-			require.Equal(t, a.ID, p.Approval.ID, "the winner is named")
-			require.Contains(t, p.Detail, "user:local")
-			listed := must(b.client.Approvals(t.Context(), c.status, "", 0))
-			require.Len(t, listed.Items, 1)
-		})
-	}
-}
-
 func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 	no := "no"
 	for name, c := range map[string]struct {
@@ -296,20 +248,6 @@ func TestMessages(t *testing.T) {
 	_ = requireProblem(t, err, api.RunFinished)
 	_, err = b.client.Input(t.Context(), one.ID, api.Input{Messages: in.Messages[:1], Decisions: decision("c1", "resume").Decisions}, "")
 	_ = requireProblem(t, err, api.RunFinished)
-}
-
-func TestCancel(t *testing.T) {
-	b, one := newWaiting(t)
-	for range 2 {
-		a := must(b.client.Cancel(t.Context(), one.ID, "enough"))
-		require.Equal(t, run.RunDone, a.Status)
-	}
-	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs/"+one.ID+"/cancel", "").status, "the body may be left out")
-	require.Equal(t, run.ReasonCancelled, b.waitUntilParked(one.ID).Reason)
-	a := must(b.client.Approval(t.Context(), one.Waiting[0].Approval))
-	require.Equal(t, approval.Cancelled, a.Status)
-	_, err := b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
-	_ = requireProblem(t, err, api.AlreadyDecided)
 }
 
 func TestNobodyAnswers(t *testing.T) {
