@@ -31,8 +31,8 @@ func (c *checker) delegate(at string, t ToolSpec) {
 // maxDepth is the highest number of levels of delegated runs below a root run.
 const maxDepth = 16
 
-// ourHeaders are the header fields that the runtime or the connection sets.
-var ourHeaders = []string{
+// ReservedHeaders are the header fields that the runtime or the connection sets.
+var ReservedHeaders = []string{
 	"accept-encoding", "connection", "content-length", "expect", "host", "idempotency-key", "keep-alive",
 	"proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
@@ -117,7 +117,7 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		path, lower := at+"."+name, strings.ToLower(name)
 		c.that(headerName.MatchString(name), path, "got no name of a header field, want one")
-		c.that(!slices.Contains(ourHeaders, lower), path,
+		c.that(!slices.Contains(ReservedHeaders, lower), path,
 			"got a header field that is not the tool's to say, want none of that name")
 		c.that(!seen[lower], path, "got a header field a second time, want each once")
 		seen[lower] = true

@@ -292,21 +292,57 @@ func weight(s *jsonschema.Schema) int {
 
 // pattern is the regular expression engine: RE2, linear in the text, with its compiled size limited and metered.
 func (m *meter) pattern(expr string) (jsonschema.Regexp, error) {
+	size, err := patternSize(expr)
+	if err != nil {
+		return nil, err
+	}
+	return &meteredPattern{Regexp: regexp.MustCompile(expr), size: size, meter: m}, nil // it was parsed above
+}
+
+// patternSize returns how many instructions a pattern has. It refuses one that RE2 does not support, or too large.
+func patternSize(expr string) (int, error) {
 	if len(expr) > maxPatternBytes {
-		return nil, fmt.Errorf("a pattern of %d bytes, at most %d are read", len(expr), maxPatternBytes)
+		return 0, fmt.Errorf("a pattern of %d bytes, at most %d are read", len(expr), maxPatternBytes)
 	}
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	prog, err := syntax.Compile(parsed.Simplify())
+	if err == nil && len(prog.Inst) > maxPatternInsts {
+		err = fmt.Errorf("the pattern compiles to %d instructions, at most %d are run", len(prog.Inst), maxPatternInsts)
+	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	if len(prog.Inst) > maxPatternInsts {
-		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are run", len(prog.Inst), maxPatternInsts)
+	return len(prog.Inst), nil
+}
+
+// DropPatterns removes from a decoded schema of somebody else's the patterns that Compile would refuse, such as
+// lookahead: whoever carries the call out checks them. Within not and if they stay, where without them a schema would
+// allow less. It reports whether there were any.
+func DropPatterns(schema any) (dropped bool) {
+	var each []any
+	switch v := schema.(type) {
+	case []any:
+		each = v
+	case map[string]any:
+		if expr, ok := v["pattern"].(string); ok {
+			if _, err := patternSize(expr); err != nil {
+				delete(v, "pattern")
+				dropped = true
+			}
+		}
+		for key, child := range v {
+			if !slices.Contains([]string{"not", "if", "const", "enum", "default", "examples"}, key) {
+				each = append(each, child)
+			}
+		}
 	}
-	return &meteredPattern{Regexp: regexp.MustCompile(expr), size: len(prog.Inst), meter: m}, nil // it was parsed above
+	for _, child := range each {
+		dropped = DropPatterns(child) || dropped
+	}
+	return dropped
 }
 
 // meteredPattern pays for the text that it is matched against.

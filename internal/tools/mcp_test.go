@@ -382,3 +382,15 @@ func TestHiddenTextInDefinitions(t *testing.T) {
 	require.Equal(t, "T<U+200B>", got.Tools[0].Hints.Title)
 	require.JSONEq(t, `{"type":"object","properties":{"a":{"type":"string","description":"x<U+2066>y"}}}`, string(got.Tools[0].Schema))
 }
+
+// Servers write patterns of JavaScript, of which RE2 does not know all: the server checks those. They stay where
+// without them a schema would allow less, and such a tool is not used.
+func TestPatternsOfServers(t *testing.T) {
+	got, err := overAnswering(t, `{"name":"wait","inputSchema":{"type":"object","properties":{"pattern":{"type":"string","pattern":"^P(?!.*W)"},
+		"code":{"type":"string","pattern":"^[a-z]+$","enum":["a",{"pattern":"(?=x)"}]}}}},
+		{"name":"never","inputSchema":{"type":"object","not":{"required":["a"],"properties":{"a":{"pattern":"(?=x)"}}}}}`, "").list()
+	require.NoError(t, err)
+	require.Len(t, got.Tools, 1)
+	require.JSONEq(t, `{"type":"object","properties":{"pattern":{"type":"string"},
+		"code":{"type":"string","pattern":"^[a-z]+$","enum":["a",{"pattern":"(?=x)"}]}}}`, string(got.Tools[0].Schema))
+}

@@ -146,15 +146,15 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return compact, nil
 }
 
-// shown returns a schema without hidden characters. In descriptions they are made visible. Anywhere else they are
-// refused, because making them visible would change the meaning.
+// shown returns a schema without hidden characters, and without patterns that cannot be checked. In descriptions such
+// characters are made visible. Anywhere else they are refused, because making them visible would change the meaning.
 func shown(raw json.RawMessage) (json.RawMessage, error) {
 	v, err := jsonx.DecodeNumbers(raw)
 	if err != nil {
 		return nil, err
 	}
 	changed, err := show(v)
-	if err != nil || !changed {
+	if dropped := tool.DropPatterns(v); err != nil || !changed && !dropped {
 		return raw, err
 	}
 	return jsonx.MarshalVerbatim(v)

@@ -149,6 +149,7 @@ func TestOperationsAreRefused(t *testing.T) {
 		"agent/none.json":  `{"openapi":"3.1.0","paths":{"/a":{"get":{"operationId":"x"}}}}`,
 		"agent/rel.json":   `{"openapi":"3.1.0","servers":[{"url":"/v1"}],"paths":{"/a":{"get":{"operationId":"x"}}}}`,
 		"agent/kind.json":  `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a":{"get":{"operationId":"x","parameters":[{"name":"q","in":"query","required":"canary"}]}}}}`,
+		"agent/never.json": `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a":{"post":{"operationId":"x","requestBody":{"content":{"application/json":{"schema":{"not":{"pattern":"(?=x)"}}}}}}}}}`,
 		"agent/clash.json": `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a/{id}":{"get":{"operationId":"x","parameters":[{"name":"id","in":"path","required":true,"schema":{}},{"name":"id","in":"query","schema":{}}]}}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -176,6 +177,7 @@ func TestOperationsAreRefused(t *testing.T) {
 		"a remote reference":         {`openapi: pets.yaml, operation: remote, server: "https://x.example"`, `tools[0].operation: got a reference to "https://evil.example/schema.json"`},
 		"a reference to nothing":     {`openapi: pets.yaml, operation: nowhere`, "leads to nothing"},
 		"a reference to itself":      {`openapi: pets.yaml, operation: looping`, "too deep"},
+		"a pattern to be avoided":    {`openapi: never.json, operation: x`, "tools[0].operation: compile schema: not a valid JSON Schema: at /properties/body/not/pattern: is not a valid regex"},
 		"a text for true":            {`openapi: kind.json, operation: x`, `tools[0].operation: json key "Parameters.Required": want true or false`},
 		"a body that is no JSON":     {`openapi: pets.yaml, operation: uploadPets`, "tools[0].operation: its body is no JSON"},
 		"two parameters of one name": {`openapi: clash.json, operation: x`, "tools[0].operation: parameter id in query: another parameter has the name"},
@@ -183,6 +185,7 @@ func TestOperationsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := httpFile(filepath.Join(dir, "agent"), "  - {name: x, kind: http, "+c.keys+"}\n")
 			require.ErrorContains(t, err, "agent.yaml:5: ")
+			require.NotContains(t, err.Error(), "want http:// or https://, as it is", "what follows from it")
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "canary")
 		})

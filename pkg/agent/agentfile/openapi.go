@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // The bounds of a document of OpenAPI: of its bytes, of what it shows of itself to a model, and of the levels and
@@ -36,6 +38,7 @@ func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 			r.add(join(f.path, key), "got a value, want none: it comes from the operation")
 		}
 	}
+	e.request.URL = "https://unread.invalid" // of an operation with a problem, so that its URL is not another one
 	if e.openapi == "" || e.operation == "" {
 		r.add(join(f.path, "openapi"), "want both openapi, a file, and operation, the operationId of one")
 		return
@@ -262,11 +265,15 @@ func rewriteOldKeywords(m, out map[string]any) {
 	}
 }
 
-// follow is what a reference leads to. It leads nowhere but into the document (RFC 6901).
+// follow is what a reference leads to. It leads nowhere but into the document (RFC 6901, a fragment of a URI).
 func (d document) follow(ref string) (any, error) {
-	pointer, ok := strings.CutPrefix(ref, "#/")
+	escaped, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
 		return nil, fmt.Errorf("got a reference to %.80q, want one that begins with #/, into the document", ref)
+	}
+	pointer, err := url.PathUnescape(escaped)
+	if err != nil {
+		pointer = escaped // a stray %: written as it is
 	}
 	path, err := jsonx.ParsePointer("/" + pointer)
 	var v any = map[string]any(d)
@@ -363,8 +370,11 @@ func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
 		slices.Sort(a.required)
 		schema["required"] = slices.Compact(a.required)
 	}
+	tool.DropPatterns(schema)
 	var err error
-	t.Schema, err = jsonx.MarshalVerbatim(schema)
+	if t.Schema, err = jsonx.MarshalVerbatim(schema); err == nil {
+		_, err = tool.Compile(t.Schema)
+	}
 	return err
 }
 
@@ -372,7 +382,7 @@ func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
 func (e *httpEntry) sets(in, name string) bool {
 	_, inQuery := e.request.Query[name]
 	own := slices.Collect(maps.Keys(e.request.Headers))
-	own = append(own, "Accept", "Content-Type", "Authorization", "Idempotency-Key")
+	own = append(append(own, "Accept", "Content-Type", "Authorization"), agent.ReservedHeaders...)
 	return in == "query" && inQuery ||
 		in == "header" && slices.ContainsFunc(own, func(h string) bool { return strings.EqualFold(h, name) })
 }
