@@ -191,7 +191,7 @@ const stopRepaired = "repaired"
 
 // recoverQuotedCall ends a reply with the call that a problem quotes, if it quotes one.
 func (a *assembly) recoverQuotedCall(p problem) bool {
-	c, ok := quotedCall(a.asked, p.message)
+	c, ok := quotedCall(a.asked, p)
 	if a.finish != "" || !ok {
 		return false
 	}
@@ -207,15 +207,19 @@ func (a *assembly) recoverQuotedCall(p problem) bool {
 //
 // Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known
 // where one tool is on offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
-func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
+// Groq, which checks arguments against schemas too, has a field for the call.
+func quotedCall(r agent.Request, p problem) (agent.ReplyCall, bool) {
 	if r.Model.Repair != agent.RepairOn {
 		return agent.ReplyCall{}, false
 	}
-	if _, raw, ok := strings.Cut(message, "error parsing tool call: raw='"); ok {
+	if p.failed != "" {
+		return callIn(r.Tools, p.failed, false, true)
+	}
+	if _, raw, ok := strings.Cut(p.message, "error parsing tool call: raw='"); ok {
 		end := strings.LastIndex(raw, "', err=")
 		return callIn(r.Tools, raw[:max(0, end)], len(r.Tools) == 1, true)
 	}
-	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok {
+	if _, raw, ok := strings.Cut(p.message, "Failed to parse input at pos "); ok {
 		text, tagged := stripTags(raw)
 		return callIn(r.Tools, text, false, !tagged)
 	}

@@ -18,8 +18,9 @@ import (
 	"github.com/countersign/countersign/internal/model/modelretry"
 )
 
-// problem is what a server says went wrong. Its words are looked at and never passed on.
-type problem struct{ message, kind, code, param string }
+// problem is what a server says went wrong. Its words are looked at and never passed on. failed is the call that Groq
+// read and refused.
+type problem struct{ message, kind, code, param, failed string }
 
 // problemIn finds the problem in a body: under error, as an object or a string, or at the top, in Gemini's answers of a
 // list. What cannot be read is no problem.
@@ -40,7 +41,8 @@ func problemIn(body []byte) problem {
 		return problem{message: scalarText(raw)}
 	}
 	return problem{message: scalarText(fields["message"]), kind: scalarText(fields["type"]),
-		code: scalarText(fields["code"]), param: scalarText(fields["param"])}
+		code: scalarText(fields["code"]), param: scalarText(fields["param"]),
+		failed: scalarText(fields["failed_generation"])}
 }
 
 // scalarText returns the content of a string or the digits of a number, else "".
@@ -73,10 +75,13 @@ var knownCodes = map[string]agent.ModelErrorClass{
 	"server_error":              agent.ModelServer,
 	"internal_server_error":     agent.ModelServer,
 	"api_error":                 agent.ModelServer,
+	"tool_use_failed":           agent.ModelServer, // Groq, status 400: what the model wrote is no call; asked again it may
+	"output_parse_failed":       agent.ModelServer, // likewise
 }
 
 // decisiveCodes say more than a response's status.
-var decisiveCodes = []string{"context_length_exceeded", "exceed_context_size_error", "insufficient_quota"}
+var decisiveCodes = []string{"context_length_exceeded", "exceed_context_size_error", "insufficient_quota",
+	"tool_use_failed", "output_parse_failed"}
 
 // overflowPhrases are how servers without a code say that the request does not fit the context.
 var overflowPhrases = []string{
@@ -136,8 +141,8 @@ func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (ag
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
 	p := problemIn(body)
-	if resp.StatusCode == http.StatusInternalServerError {
-		if c, ok := quotedCall(r, p.message); ok {
+	if resp.StatusCode == http.StatusInternalServerError || p.failed != "" {
+		if c, ok := quotedCall(r, p); ok {
 			return agent.Reply{Model: r.Model.ID, Calls: []agent.ReplyCall{c}, StopReason: stopRepaired}, nil
 		}
 	}

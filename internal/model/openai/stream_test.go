@@ -248,6 +248,41 @@ func TestQuotedCalls(t *testing.T) {
 	}
 }
 
+// Groq refuses a call that does not fit its tool's schema, and says which: the model is told as of any such call. A
+// model that may not be repaired is asked again, since it may write another one.
+func TestCallsThatGroqRefuses(t *testing.T) {
+	const refused = `{"error":{"message":"Tool call validation failed","type":"invalid_request_error","code":"tool_use_failed","failed_generation":%q,"status_code":400}}`
+	for _, c := range []struct {
+		failed string
+		repair agent.Repair
+		want   string
+	}{
+		{"{\"name\": \"read\", \"arguments\": {\n  \"foo\": \"bar\"\n}}", agent.RepairOn, "{\n  \"foo\": \"bar\"\n}"},
+		{"{\"name\": \"read\", \"arguments\": {\"foo\": \"bar\"}}", agent.RepairOff, ""},
+		{"{\"name\": \"read\", \"arguments\": {\"foo\": \"bar\"", agent.RepairOn, ""},
+		{"maybe", agent.RepairOn, ""}, {"", agent.RepairOn, ""},
+	} {
+		body := fmt.Sprintf(refused, c.failed)
+		for form, serve := range map[string]http.HandlerFunc{
+			"status 400":    refusal(http.StatusBadRequest, body),
+			"in the stream": answer("text/event-stream", chunk(`{"reasoning":"hm"}`)+"event: error\ndata: "+body+"\n\n"),
+		} {
+			t.Run(form+" "+c.failed, func(t *testing.T) {
+				r := request()
+				r.Model.Repair, r.Tools = c.repair, []agent.ToolSpec{{Name: "read"}}
+				reply, err := against(t, nil, serve).generate(context.Background(), r)
+				if c.want == "" {
+					requireClass(t, agent.ModelServer, err)
+					return
+				}
+				require.NoError(t, err)
+				require.Len(t, reply.Calls, 1)
+				require.Equal(t, c.want, string(reply.Calls[0].Input))
+			})
+		}
+	}
+}
+
 // A reply that has said that it is over gets no call from an error behind it.
 func TestQuotedCallBehindTheEnd(t *testing.T) {
 	r := request()
