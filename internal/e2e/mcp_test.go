@@ -279,15 +279,20 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 // requirePinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
 func (d *deployment) requirePinned(ana *api.Client, written string, s run.AgentState, locked map[string]string, unlocked string) *agent.Definition {
 	d.t.Helper()
-	run, err := ana.Run(d.t.Context(), s.Run)
+	shown, err := ana.Run(d.t.Context(), s.Run)
 	require.NoError(d.t, err)
-	require.Len(d.t, run.Servers, 1)
-	got := run.Servers[0]
+	require.Len(d.t, shown.Servers, 1)
+	got := shown.Servers[0]
 	require.Equal(d.t, "everything", got.Name)
 	require.NotEmpty(d.t, got.Protocol)
 	require.Empty(d.t, got.Problem)
-	require.Len(d.t, got.Disabled, 1, "what mcp.lock does not have")
-	require.Equal(d.t, unlocked, got.Disabled[0].Tool)
+	disabled := map[string]run.DisabledWhy{}
+	for _, tool := range got.Disabled {
+		disabled[tool.Tool] = tool.Why
+	}
+	require.Equal(d.t, map[string]run.DisabledWhy{
+		unlocked: run.DisabledNew, "simulate-research-query": run.DisabledUnusable, // which runs as a task alone
+	}, disabled)
 	require.Contains(d.t, d.log.String(), "use the tool "+unlocked+" of the MCP server everything of agent sums")
 	require.Contains(d.t, d.log.String(), "run: countersign mcp lock")
 	require.Subset(d.t, got.Tools, []string{"echo", "get-sum"})
