@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,13 +81,32 @@ func findCircle(d *Definition, find Agents, path []string, seen map[string]bool)
 	return nil
 }
 
-// UnmatchedRules describes the rules of d that hold for nothing: their pattern matches no tool of d or of the agents
-// below it, nor one that a server may list.
-func (find Agents) UnmatchedRules(d *Definition) (found []string) {
+// UnmatchedPatterns describes the patterns of d that match no tool. A rule also holds for the tools of the agents below
+// d, and matches no tool if theirs do not either; the plugin tool-policy is about d's own tools. Tools that a server
+// has not listed yet may match.
+func (find Agents) UnmatchedPatterns(d *Definition) (found []string) {
 	have := append(find.below(d.Name, map[string]bool{}), d)
 	for i, r := range d.Permission.Rules {
 		if !slices.ContainsFunc(have, func(d *Definition) bool { return d.mayHave(r.Tool) }) {
-			found = append(found, fmt.Sprintf("permission.rules[%d].tool: %s", i, d.describeUnmatched(r.Tool)))
+			found = append(found, fmt.Sprintf("permission.rules[%d].tool: %s", i,
+				d.describeUnmatched(r.Tool, ", so the rule holds for nothing")))
+		}
+	}
+	for i, p := range d.Plugins {
+		var c struct{ Allow, Exclude []string }
+		if p.Name != "tool-policy" || json.Unmarshal(p.Config, &c) != nil { // another plugin of that name
+			continue
+		}
+		for _, list := range []struct {
+			key      string
+			patterns []string
+		}{{"allow", c.Allow}, {"exclude", c.Exclude}} {
+			for k, pattern := range list.patterns {
+				if !d.mayHave(pattern) {
+					found = append(found, fmt.Sprintf("plugins[%d].config.%s[%d]: %s", i, list.key, k,
+						d.describeUnmatched(pattern, "")))
+				}
+			}
 		}
 	}
 	return found

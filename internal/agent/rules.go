@@ -72,10 +72,10 @@ func (d *Definition) knownTools() []string {
 	return names
 }
 
-// describeUnmatched says that a pattern of a rule matches no tool, and which tools there are.
-func (d *Definition) describeUnmatched(pattern string) string {
+// describeUnmatched says that a pattern matches no tool, what follows, and which tools there are.
+func (d *Definition) describeUnmatched(pattern, follows string) string {
 	names := d.knownTools()
-	text := fmt.Sprintf("%.64q matches no tool, so the rule holds for nothing; the tools are %s", pattern,
+	text := fmt.Sprintf("%.64q matches no tool%s; the tools are %s", pattern, follows,
 		cmp.Or(strings.Join(names, ", "), "none"))
 	if like := Closest(pattern, names); len(like) > 0 {
 		text += "; did you mean " + like[0] + "?"

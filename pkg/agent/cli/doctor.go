@@ -58,7 +58,7 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("--tenant: want it with --stack: the store directory has one tenant")
 	}
 	known, problems := p.loadLocalAgents()
-	checks := []check{{"agents", func(context.Context) (found []finding, err error) {
+	checks := []check{{"agents", func(ctx context.Context) (found []finding, err error) {
 		for _, err := range append(problems, known.Check()) {
 			if err == nil {
 				continue
@@ -67,8 +67,14 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 		}
 		for _, name := range known.Agents() {
 			d, _ := known.Agent(name)
-			for _, w := range agent.Agents(known.Agent).UnmatchedRules(d) {
-				found = append(found, finding{"agent " + name + ": " + w, "mend the rule, or remove it"})
+			for _, w := range agent.Agents(known.Agent).UnmatchedPatterns(d) {
+				found = append(found, finding{"agent " + name + ": " + w, "mend the pattern, or remove it"})
+			}
+			if c.Stack != "" { // the identity provider knows its groups
+				continue
+			}
+			for _, w := range p.unknownApprovers(ctx, d) {
+				found = append(found, finding{"agent " + name + ": " + w, "mend the name, or add it to the file"})
 			}
 		}
 		return found, nil

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/person"
@@ -92,6 +93,39 @@ func readPrincipals(home string) (principals, error) {
 			who.Default)
 	}
 	return who, nil
+}
+
+// unknownApprovers describes the approvers of an agent who are nobody in principals.yaml. Without the file anybody can
+// be somebody (--as).
+func (p *program) unknownApprovers(ctx context.Context, d *agent.Definition) (found []string) {
+	name := filepath.Join(p.home, "principals.yaml")
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	who, err := readPrincipals(p.home)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	check := func(key string, principals []string) {
+		for i, principal := range principals {
+			members, err := who.Book.Members(ctx, local.Tenant, []string{principal})
+			switch {
+			case err != nil:
+				found = append(found, err.Error())
+			case len(members) == 0:
+				found = append(found, fmt.Sprintf("%s[%d]: %.64s is nobody in %s", key, i, principal, name))
+			}
+		}
+	}
+	check("permission.approvers", d.Permission.Approvers)
+	for i, r := range d.Permission.Rules {
+		key := fmt.Sprintf("permission.rules[%d]", i)
+		check(key+".approvers", r.Approvers)
+		if r.Escalate != nil {
+			check(key+".escalate.to", r.Escalate.To)
+		}
+	}
+	return found
 }
 
 // resolvePrincipals reads principals.yaml and returns the person who acts.

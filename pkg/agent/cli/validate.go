@@ -49,7 +49,7 @@ type problem struct {
 	Text string `json:"text"`
 }
 
-func (c *validateCommand) run(_ context.Context, p *program) error {
+func (c *validateCommand) run(ctx context.Context, p *program) error {
 	switch {
 	case (c.Schema || c.Graph) && len(c.Agents) > 0:
 		return usageErrorf("validate: want agents, --schema or --graph, not two of them")
@@ -104,7 +104,7 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 			bad = exitCode(exitUsage)
 			p.printText("%s", lines(err.Error()))
 		} else {
-			v.Name, v.Warnings = d.Name, find.UnmatchedRules(d)
+			v.Name, v.Warnings = d.Name, append(find.UnmatchedPatterns(d), p.unknownApprovers(ctx, d)...)
 			p.printText("ok %s (%s)", d.Name, line(arg))
 			for _, w := range v.Warnings {
 				p.printText("   warning: %s", line(w))
