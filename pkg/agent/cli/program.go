@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -210,7 +211,7 @@ func (p *program) reportError(ctx context.Context, err error) int {
 	case isInterrupted(ctx, err):
 		return exitInterrupted
 	}
-	p.logLine("countersign: %s", lines(err.Error()))
+	p.logLine("countersign: %s%s", lines(err.Error()), p.idHint(err))
 	exit, why := exitFailed, &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
 	if _, ok := errors.AsType[*usageError](err); ok || errors.Is(err, store.ErrNoRun) {
 		exit, why.Type, why.Title = exitUsage, "usage", "wrong usage or a bad file"
@@ -230,6 +231,32 @@ func (p *program) reportError(ctx context.Context, err error) int {
 		p.logLine("countersign: %s", lines(err.Error()))
 	}
 	return exit
+}
+
+var wholeID = regexp.MustCompile(`^[ra][a-z2-7]{25}$`)
+
+// idHint says where to find the id that a command line wants, if err says that there is no such run or approval.
+func (p *program) idHint(err error) string {
+	var bad *api.Problem
+	if !errors.Is(err, store.ErrNoRun) && !errors.Is(err, approval.ErrNotFound) && (!errors.As(err, &bad) ||
+		bad.Type != api.RunNotFound && bad.Type != api.ApprovalNotFound) {
+		return ""
+	}
+	for _, id := range p.idArgs {
+		value := id.value.String()
+		whole := wholeID.MatchString(value)
+		switch {
+		case id.kind == "approval" && whole && value[0] == 'r':
+			return " (this is a run: " + p.commandLine("approvals", "--run", value) + " lists what it asks)"
+		case id.kind == "run" && whole && value[0] == 'a':
+			return " (this is an approval: " + p.commandLine("approvals") + " lists them with their runs)"
+		case id.kind == "approval":
+			return " (" + p.commandLine("approvals") + " lists them)"
+		case id.kind == "run":
+			return " (" + p.commandLine("runs") + " lists them)"
+		}
+	}
+	return ""
 }
 
 // runExit returns the exit of a command that followed a run; nil for 0.
