@@ -244,6 +244,21 @@ func TestALostReplyIsCounted(t *testing.T) {
 	}
 }
 
+// A model that reports no usage keeps within no budget. The log says so where there is a budget.
+func TestAModelWithoutUsageIsWarnedOf(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var warned []string
+		w.ports.Warn = func(what string, _ error) { warned = append(warned, what) }
+		w.startWith(agent.Reply{Text: "Done."}, agent.Reply{Text: "Done."})
+		w.drive(0)
+		require.Empty(t, warned)
+		w.def.Limits.Tokens = 10
+		w.another("k2")
+		w.drive(0)
+		require.Equal(t, []string{"count the tokens of run " + w.run}, warned)
+	})
+}
+
 // What a plugin hid from a request that was not made, as people were asked for budget instead, it has not hidden from
 // the next one.
 func TestHiddenFromARequestThatWasNotMade(t *testing.T) {

@@ -317,6 +317,8 @@ func (a *attempt) requestFailed(ctx context.Context, err error, requests int, wh
 // lastReply is how long a run that has no time left waits for the reply after which it is stopped.
 const lastReply = time.Minute
 
+var errNoUsage = errors.New("the model does not say how many tokens it used, so the run's budgets hold nothing back")
+
 // ask asks a model for no longer than the run (stop.timeout) and the invocation have time. It returns a model error if
 // the run's time is over, and ErrModelBusy if only the invocation's is.
 func (a *attempt) ask(ctx context.Context, req agent.Request) (agent.Reply, int, error) {
@@ -326,6 +328,10 @@ func (a *attempt) ask(ctx context.Context, req agent.Request) (agent.Reply, int,
 	defer cancel()
 	reply, requests, err := a.Model.Ask(asking, req)
 	reply.At = a.Clock.Now()
+	budget := a.def.Limits.Tokens > 0 || a.def.Limits.USD > 0 || len(a.sharedBudgets(s, a.def)) > 0
+	if err == nil && budget && reply.Usage == (run.Usage{}) {
+		a.warn("count the tokens of run "+s.Run, errNoUsage)
+	}
 	switch {
 	case err == nil, errors.As(err, new(*agent.ModelError)):
 	case !errors.Is(err, context.DeadlineExceeded):

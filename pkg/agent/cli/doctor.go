@@ -169,7 +169,7 @@ func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (che
 				if why := leftOut[m.Provider]; why != "" {
 					return nil, errors.New(why)
 				}
-				return p.modelFindings(ctx, name, m), nil
+				return p.modelFindings(ctx, d, m), nil
 			}})
 		}
 	}
@@ -180,18 +180,24 @@ func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (che
 const modelAccess = "ask for access to the model in Bedrock's console in this region; Anthropic wants a form once an " +
 	"account; the first request of an account wants aws-marketplace:Subscribe, and may fail for some minutes"
 
-func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelSpec) []finding {
+func (p *program) modelFindings(ctx context.Context, d *agent.Definition, m agent.ModelSpec) []finding {
 	m.MaxTokens, m.Fallbacks = 16, nil
 	model, err := p.newModel(m, nil)
+	var reply agent.Reply
 	if err == nil {
 		ctx, cancel := p.clock.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		_, err = model.Generate(ctx, agent.Request{
-			Tenant: local.Tenant, Run: "doctor", Agent: name, Inference: 1, Model: m,
+		reply, err = model.Generate(ctx, agent.Request{
+			Tenant: local.Tenant, Run: "doctor", Agent: d.Name, Inference: 1, Model: m,
 			Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Say yes."}}},
 		})
 	}
-	if err == nil {
+	budget := d.Limits.Tokens > 0 || d.Limits.USD > 0 || d.Limits.Period != nil
+	switch {
+	case err == nil && budget && reply.Usage == (run.Usage{}):
+		return []finding{{"agent " + d.Name + ": the model does not say how many tokens it used, so its budgets hold nothing back",
+			"use a server that reports usage in streams, or set limits.interactions or stop.timeout"}}
+	case err == nil:
 		return nil
 	}
 	mend := "see the message"
@@ -205,7 +211,7 @@ func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelS
 			mend = "ask for more of the model's quota (Service Quotas), or wait"
 		}
 	}
-	return []finding{{fmt.Sprintf("agent %s: %v", name, err), mend}}
+	return []finding{{fmt.Sprintf("agent %s: %v", d.Name, err), mend}}
 }
 
 // missingSecrets are the secrets that tools and MCP servers of the agents name and nobody has stored.

@@ -247,6 +247,16 @@ func TestDoctorOfALaptop(t *testing.T) {
 	ill = d.exits(1, "doctor")
 	require.Contains(t, ill.stdout.String(), "wrong   model openai:p@http://127.0.0.1:1/v1")
 
+	reply := newChatReply(`{"content": "Yes."}`, "stop")
+	c := newChatServer(t, reply, reply, chatResponse{body: strings.TrimSuffix(reply.body, "}") + `, "usage": {"prompt_tokens": 3, "completion_tokens": 1}}`})
+	silent := "name: shop\nsystem: s\nmodel: {provider: openai, id: m, baseURL: \"" + c.URL + "/v1\"}\n"
+	d.write("agent.yaml", silent)
+	d.exits(0, "doctor")
+	d.write("agent.yaml", silent+"limits: {tokens: 1000}\n")
+	ill = d.exits(1, "doctor")
+	require.Contains(t, ill.stdout.String(), "agent shop: the model does not say how many tokens it used, so its budgets hold nothing back")
+	d.exits(0, "doctor")
+
 	d.write("agent.yaml", "name: shop\ncolour: red\n")
 	ill = d.exits(1, "doctor")
 	require.Contains(t, ill.stdout.String(), "colour: got an unknown key")
