@@ -195,8 +195,10 @@ func (p *program) modelFindings(ctx context.Context, d *agent.Definition, m agen
 	budget := d.Limits.Tokens > 0 || d.Limits.USD > 0 || d.Limits.Period != nil
 	switch {
 	case err == nil && budget && reply.Usage == (run.Usage{}):
-		return []finding{{"agent " + d.Name + ": the model does not say how many tokens it used, so its budgets hold nothing back",
-			"use a server that reports usage in streams, or set limits.interactions or stop.timeout"}}
+		return []finding{{
+			"agent " + d.Name + ": the model does not say how many tokens it used, so its budgets hold nothing back",
+			"use a server that reports usage in streams, or set limits.interactions or stop.timeout",
+		}}
 	case err == nil:
 		return nil
 	}
