@@ -327,7 +327,7 @@ func raiseBudget(s *run.AgentState, tool string, raise run.Raise) run.BudgetAske
 	input, _ := json.Marshal(raise) // numbers always marshal
 	for n := s.Budget.Asked + 1; ; n++ {
 		id := fmt.Sprintf("budget-%d", n)
-		if _, used := s.Call(id); !used {
+		if _, used := s.Call(id); !used && !slices.Contains(s.Named, id) { // as whoever reads the whole run sees it
 			return run.BudgetAsked{Call: id, Tool: tool, Input: input}
 		}
 	}

@@ -119,3 +119,30 @@ func TestVoidIsNotAskedAgain(t *testing.T) {
 	require.Equal(t, run.WhyVoided, c.Reason)
 	require.Empty(t, d.State.Budget.Shared)
 }
+
+// A model has given a call the id that the run's request for budget would have. Whoever reads the run from a snapshot,
+// without that call, asks by the same call as whoever reads all of it.
+func TestBudgetIsAskedByAnIDOfItsOwn(t *testing.T) {
+	d := worldDefinition(func(d *agent.Definition) {
+		d.Limits.Interactions, d.Limits.Tokens, d.Limits.OnBudget = 9, 4, agent.OnBudgetAsk
+	})
+	var s run.AgentState
+	var journal []run.Entry
+	for _, events := range [][]run.Event{
+		{(&world{def: d}).start()}, {called(1, "budget-1", "r")}, {run.CallClaimed{Call: "budget-1"}}, {result("budget-1", "1"), ran("r", "2")},
+		{called(2, "r2")}, {ran("r2", "3"), run.Evicted{Total: 1, Summary: "Somebody began."}},
+	} {
+		e := run.NewDraft(s, "w1", worldTime(s.Entries))
+		require.NoError(t, e.Add(events...))
+		require.NoError(t, e.Snap())
+		journal, s = append(journal, e.Entry), e.Committed()
+	}
+	part, ok, err := run.Restore(stored(t, journal)[s.ReadFrom():])
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, known := part.Call("budget-1")
+	require.False(t, known)
+	ask := policy.Next(&d, &part).Ask
+	require.Equal(t, policy.Next(&d, &s).Ask, ask)
+	then(t, s, ask, suspend(ask.Call), run.Parked{Expires: later})
+}
