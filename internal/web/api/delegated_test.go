@@ -22,14 +22,11 @@ import (
 
 // delegate starts a run that is carried out for a call of another, of the same agent below its own policy, and follows
 // it until it is done or waits.
-func (b *bench) delegate(key string, p run.Parent, change ...func(*agent.Definition)) api.Run {
+func (b *bench) delegate(key string, p run.Parent) api.Run {
 	b.t.Helper()
 	written, ok := b.backend.Agents.Agent("payer")
 	require.True(b.t, ok)
 	child := policy.PinDelegated(written, *written)
-	for _, f := range change {
-		f(&child)
-	}
 	pinned := must(json.Marshal(child))
 	digest := store.BlobDigest(pinned)
 	require.NoError(b.t, b.Ports.Blobs.Put(b.t.Context(), local.Tenant, digest, pinned))
