@@ -63,7 +63,7 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		require.Equal(t, runtime.NextWait, r.Next, "what no rule asks about waits for a person all the same")
 		c, _ := s.Undoing()
 		s = w.state()
-		require.Len(t, s.Requesters(), all+1, "all who have asked are known")
+		require.Len(t, s.Requesters(), all+2, "all who have asked are known, and nobody who started the first run")
 		w.decide(c.ID)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, 1, w.tool("note").times())
