@@ -135,10 +135,11 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 		return Route{}, err
 	}
 	a.drained = len(d.Entry.Events)
-	if err := addExpiries(d); err != nil || !isFull(d) {
+	if err := addExpiries(d); err != nil || !isFull(d) && len(policy.AbandonedChildren(&d.State)) == 0 {
 		return Route{}, err
 	}
-	return Route{}, a.commitAlone(ctx, d, a.def) // the rest closes in another entry
+	// the rest closes in another entry; what a child has used counts before the model is asked
+	return Route{}, a.commitAlone(ctx, d, a.def)
 }
 
 // routeToTools returns the route to the batch, with the wait that woke this invocation.
