@@ -130,7 +130,7 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if raw == nil {
 		return nil, errors.New("there is none")
 	}
-	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxDefinition})
+	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxArguments})
 	if err != nil {
 		return nil, err
 	}

@@ -294,7 +294,7 @@ func TestHostileRedirects(t *testing.T) {
 func TestHostileDefinitions(t *testing.T) {
 	long := lines(63, "n")
 	for name, c := range map[string]struct{ tool, left, why string }{
-		"10 MB":        {`{"name":"x","inputSchema":{"type":"object","description":"` + lines(10<<20, "a") + `"}}`, "x", "its definition has 10485821 bytes, want at most 65536"},
+		"10 MB":        {`{"name":"x","inputSchema":{"type":"object","description":"` + lines(10<<20, "a") + `"}}`, "x", "its definition has 10485821 bytes, want at most 262144"},
 		"key twice":    {`{"name":"x","name":"echo","inputSchema":{"type":"object"}}`, "echo", "its definition cannot be read"},
 		"listed twice": {echo, "echo", "the server lists it twice; the first one counts"},
 		"long name": {

@@ -120,7 +120,8 @@ func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, e
 // What a server may send. Sizes are in bytes.
 const (
 	maxTools       = 256
-	maxDefinition  = 64 << 10  // of one tool, as the server sent it
+	maxDefinition  = 256 << 10 // of one tool, as the server sent it: its schema of results may be long
+	maxArguments   = 64 << 10  // of a tool's schema of arguments, which models read
 	maxDefinitions = 512 << 10 // of all tools of a server
 	maxPages       = 64        // of a list
 	maxCursor      = 16 << 10  // of what asks for the next page
