@@ -2,6 +2,7 @@ package agentfile
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +135,26 @@ func TestOperations(t *testing.T) {
 	again, err := httpFile("testdata", `  - {name: pets.get, kind: http, openapi: petstore.yaml, operation: getPet, query: {api_key: "${secret:PETS}"}, headers: {X-Own: "1"}}`+"\n")
 	require.NoError(t, err)
 	require.Equal(t, string(get.Schema), string(again.Tools[0].Schema), "the same each time")
+}
+
+// countingFiles counts how often a file of it is opened.
+type countingFiles struct {
+	fs.FS
+	opened int
+}
+
+func (f *countingFiles) Open(name string) (fs.File, error) {
+	f.opened++
+	return f.FS.Open(name)
+}
+
+// The document of an API may have 12 MB, and an agent many tools of it.
+func TestADocumentIsReadOnce(t *testing.T) {
+	files := &countingFiles{FS: os.DirFS("testdata")}
+	_, err := Parse("agent.yaml", []byte(`{name: a, system: s, model: {provider: bedrock, id: m}, tools: [
+		{kind: http, openapi: petstore.yaml, operation: getPet}, {kind: http, openapi: petstore.yaml, operation: removePet}]}`), Options{Files: files})
+	require.NoError(t, err)
+	require.Equal(t, 1, files.opened)
 }
 
 func TestOperationsAreRefused(t *testing.T) {

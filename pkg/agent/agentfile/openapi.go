@@ -43,10 +43,14 @@ func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 		r.add(join(f.path, "openapi"), "want both openapi, a file, and operation, the operationId of one")
 		return
 	}
-	doc, err := readDocument(r.opt, e.openapi)
-	if err != nil {
-		r.add(join(f.path, "openapi"), err.Error())
-		return
+	doc := r.documents[e.openapi]
+	if doc == nil {
+		var err error
+		if doc, err = readDocument(r.opt, e.openapi); err != nil {
+			r.add(join(f.path, "openapi"), err.Error())
+			return
+		}
+		r.documents[e.openapi] = doc
 	}
 	op, err := doc.operation(e.operation)
 	if err != nil {

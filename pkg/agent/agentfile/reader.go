@@ -23,11 +23,12 @@ type reader struct {
 	lines    map[string]int // by path
 	problems Problems
 
-	numbersAsKeys bool // as documents of OpenAPI often have them: responses: {200: {}}
+	documents     map[string]document // of OpenAPI, by file: one is read once, however many tools are of it
+	numbersAsKeys bool                // as documents of OpenAPI often have them: responses: {200: {}}
 }
 
 func newReader(file string, opt Options) *reader {
-	return &reader{file: file, opt: opt, lines: map[string]int{}}
+	return &reader{file: file, opt: opt, lines: map[string]int{}, documents: map[string]document{}}
 }
 
 // field is a value and where it stands.
