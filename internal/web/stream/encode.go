@@ -93,8 +93,11 @@ func (d Delta) Precedes(e Delta) bool {
 
 // EncodeLive encodes a piece of the reply of run s. Content is all of the same text, reasoning or arguments in this
 // attempt so far, this piece included. The result has no place. Its Type is empty if the format has no event for the
-// piece.
+// piece, or allows none now.
 func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) Encoded {
+	if f == Agui && s.Status == run.RunWaiting { // its next attempt begins with the reply's entry
+		return Encoded{}
+	}
 	data := DeltaData{Delta: d.Text, Attempt: d.Attempt, content: content}
 	if d.Kind == agent.DeltaCall {
 		data.Index, data.ID, data.Name = &d.Place, d.Call, d.Name

@@ -285,6 +285,8 @@ func TestLivePieces(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, c.want, string(got))
 	}
+	s.Status = run.RunWaiting // its next attempt begins with the reply's entry, and AG-UI allows nothing between two attempts
+	require.Empty(t, stream.Agui.EncodeLive(&s, stream.Delta{Inference: 2, Delta: text}, "lo", time.Time{}).Type)
 	for _, live := range []stream.Type{stream.TextDelta, stream.ReasoningDelta, stream.ToolCallDelta} {
 		require.NotContains(t, stream.Types(), live)
 	}
