@@ -28,11 +28,13 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -169,6 +171,20 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 		{Tool: "pay", Verdict: agent.VerdictAsk, Remind: time.Hour, Expires: 24 * time.Hour},
 	}
 	return o, mails
+}
+
+// linksOver are links to approval pages of a table.
+func linksOver(t *testing.T, table store.Table) *approval.Links {
+	t.Helper()
+	c := clock.System()
+	text, err := secrets.Mint(strings.Repeat("k", 32))
+	require.NoError(t, err)
+	ring, err := secrets.Parse(text)
+	require.NoError(t, err)
+	return &approval.Links{
+		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
+		Base: func() string { return "https://countersign.example" },
+	}
 }
 
 // read gives the plain text of every mail, and takes them away.
@@ -346,10 +362,10 @@ func TestResumeTellsOfManyRequestsAtOnce(t *testing.T) {
 // Slack takes a message about 180 requests: what there is no room for is counted, each line has its page, and nothing
 // is decided by a click.
 func TestSlackListsManyRequests(t *testing.T) {
-	workspace := &standins.Slack{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA", "U0CLEO"}}
+	workspace := &standins.Slack{Token: "xoxb-1-canary", Team: "T0ACME", Members: []string{"U0ANA", "U0CLEO"}}
 	at := httptest.NewServer(workspace)
 	t.Cleanup(at.Close)
-	channel := slack.New(slack.Options{Token: slack.Token(slackToken), Base: at.URL + "/api/", Clock: clock.System()})
+	channel := slack.New(slack.Options{Token: slack.Token(workspace.Token), Base: at.URL + "/api/", Clock: clock.System()})
 	o, mails := crew(t, store.NewMemory(), store.NewMemoryBlobs(), channel, 180)
 	s, err := o.startRun(t)
 	require.NoError(t, err)

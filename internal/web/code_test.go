@@ -54,6 +54,7 @@ func (p *pigeon) newestCode(t *testing.T) string {
 	require.NotEmpty(t, p.sent)
 	m := p.sent[len(p.sent)-1]
 	require.Equal(t, notify.Code, m.Occasion)
+	require.Empty(t, m.Link)
 	require.Regexp(t, `^[0-9]{8}$`, m.Code)
 	return m.Code
 }
