@@ -3,7 +3,6 @@ package api_test
 import (
 	"encoding/base64"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -23,20 +22,6 @@ const (
 	noRun      = "raaaaaaaaaaaaaaaaaaaaaaaaa"
 	noApproval = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
-
-func TestStart(t *testing.T) {
-	b := newBench(t, pay)
-	got := b.do("POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "Idempotency-Key", "k")
-	require.Equal(t, http.StatusAccepted, got.status, got.body)
-	id := agent.RunID("default", "payer", "k")
-	require.JSONEq(t, `{"id":"`+id+`","status":"running","links":{"self":"/v1/runs/`+id+`","events":"/v1/runs/`+id+`/events",
-		"input":"/v1/runs/`+id+`/input","cancel":"/v1/runs/`+id+`/cancel"}}`, got.body)
-	require.Equal(t, "/v1/runs/"+id, got.header.Get("Location"))
-	b.waitUntilParked(id)
-	again := b.do("POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k"}`)
-	require.Equal(t, http.StatusAccepted, again.status)
-	require.Contains(t, again.body, id)
-}
 
 func TestStartFromInputAndBlocks(t *testing.T) {
 	b := newBench(t, `{"text": "ok", "want": {"messages": [{"content": {"text": "{\"n\":10000000000000000001}"}}]}}`)

@@ -22,7 +22,10 @@ func TestFork(t *testing.T) {
 	got := b.do("POST /v1/runs/"+parent.ID+"/fork", `{"at":2}`, "Idempotency-Key", "f")
 	require.Equal(t, http.StatusAccepted, got.status, got.body)
 	id := agent.RunID("default", "payer", "f")
-	require.Equal(t, "/v1/runs/"+id, got.header.Get("Location"))
+	self := "/v1/runs/" + id
+	require.Equal(t, self, got.header.Get("Location"))
+	require.JSONEq(t, `{"id":"`+id+`","status":"running","links":{"self":"`+self+`","events":"`+self+`/events","input":"`+self+`/input",
+		"cancel":"`+self+`/cancel"}}`, got.body)
 	r := b.waitUntilParked(id)
 	require.Equal(t, parent.ID, r.Parent)
 	require.Equal(t, int64(2), *r.ParentSeq)
