@@ -79,7 +79,6 @@ race: deps ## the tests under the race detector, and many more histories of what
 kills: deps ## kill -9 of the local engine at every point of every story, and of every bootstrap at every write and request of the table
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledInAnyStory ./internal/local
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEvery ./internal/e2e
-	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestRunKilledAtRandomMoments ./cmd/countersign
 
 .PHONY: overload
 overload: deps ## two minutes of twice the load that the functions carry, with frozen processes and a throttled table
