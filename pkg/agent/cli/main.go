@@ -101,11 +101,24 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		if bad, ok := errors.AsType[*kong.ParseError](err); ok {
 			path = bad.Context.Path
 		}
-		return nil, false, usageErrorf("%v; see %s", err, p.helpOf(path))
+		hint := ""
+		if strings.HasPrefix(err.Error(), "unexpected argument") && slices.ContainsFunc(path, func(e *kong.Path) bool {
+			return e.Command != nil && (e.Command.Name == "run" || e.Command.Name == "send")
+		}) {
+			hint = " (a message is --message TEXT)"
+		}
+		return nil, false, usageErrorf("%v%s; see %s", err, hint, p.helpOf(path))
 	}
-	// Values may begin with a hyphen, so kong accepts the end of the line as a value. An empty value must not mean all:
-	// `revoke --digest ""` would revoke every grant.
+	// Values may begin with a hyphen, so kong accepts the end of the line as a value, and the next flag. An empty value
+	// must not mean all: `revoke --digest ""` would revoke every grant.
+	isFlag := func(value string) bool {
+		return slices.ContainsFunc(parsed.Flags(), func(f *kong.Flag) bool { return value == "--"+f.Name })
+	}
 	for _, f := range parsed.Flags() {
+		if i := slices.Index(args, "--"+f.Name); i >= 0 && i+1 < len(args) && f.Set && !f.IsBool() && isFlag(args[i+1]) {
+			return nil, false, usageErrorf("--%s: got the flag %s, want a value (--%[1]s=%[2]s, if it is meant); see %s", f.Name,
+				args[i+1], p.helpOf(parsed.Path))
+		}
 		if f.Set && !f.IsBool() && hasEmptyText(f.Target) {
 			return nil, false, usageErrorf("--%s: got nothing, want a value; see %s", f.Name, p.helpOf(parsed.Path))
 		}
