@@ -683,7 +683,7 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	s.waitForEvent(run, "parked")
 	request := s.pendingApproval()
 	page := v.send("GET", path, nil).body
-	for _, want := range []string{`class="request-card`, "Tidy **all** of it.", `action="/approvals/` + request + `"`, `name="back" value="` + path + `"`, "waits for approval"} {
+	for _, want := range []string{`class="request-card risk-is-high"`, `class="risk risk-high"`, "Tidy **all** of it.", `action="/approvals/` + request + `"`, `name="back" value="` + path + `"`, "waits for approval"} {
 		require.Contains(t, page, want)
 	}
 	for _, form := range []string{"/message", "/cancel", "/fork", "/continue"} {

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector keeps what it is sent by OTLP.
+// collector keeps what it is sent by OTLP, over HTTP or gRPC.
 type collector struct {
 	*httptest.Server
 	kinds   map[string]int // of spans
@@ -28,16 +28,22 @@ type collector struct {
 func newCollector(t *testing.T) *collector {
 	var mu sync.Mutex
 	c := &collector{kinds: map[string]int{}, traces: map[string]bool{}, metrics: map[string]bool{}}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		body, err := io.ReadAll(r.Body)
 		var spans coltracepb.ExportTraceServiceRequest
 		var metrics colmetricspb.ExportMetricsServiceRequest
+		if r.Header.Get("Content-Type") == "application/grpc" { // a message follows five bytes, and a status is the trailer
+			body = body[min(5, len(body)):]
+			w.Header().Set("Content-Type", "application/grpc")
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+			_, _ = w.Write(make([]byte, 5))
+		}
 		switch r.URL.Path {
-		case "/v1/traces":
+		case "/v1/traces", "/opentelemetry.proto.collector.trace.v1.TraceService/Export":
 			err = errors.Join(err, proto.Unmarshal(body, &spans))
-		case "/v1/metrics":
+		case "/v1/metrics", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export":
 			err = errors.Join(err, proto.Unmarshal(body, &metrics))
 		default:
 			err = errors.New(r.URL.Path)
@@ -62,6 +68,10 @@ func newCollector(t *testing.T) *collector {
 			}
 		}
 	}))
+	c.Config.Protocols = new(http.Protocols)
+	c.Config.Protocols.SetHTTP1(true)
+	c.Config.Protocols.SetUnencryptedHTTP2(true)
+	c.Start()
 	t.Cleanup(c.Close)
 	return c
 }
@@ -77,12 +87,15 @@ func (d *harness) setTelemetryEnv(env map[string]string) {
 // A laptop's runs are traced and measured like those of a deployment if the environment names a collector. The sampler is
 // the environment's, too.
 func TestRunIsTracedToTheCollectorOfTheEnvironment(t *testing.T) {
-	for sampler, spans := range map[string]map[string]int{
-		"": {"AGENT": 1, "CHAIN": 3, "LLM": 2, "TOOL": 1}, "always_off": {},
-	} {
-		c := newCollector(t)
+	all := map[string]int{"AGENT": 1, "CHAIN": 3, "LLM": 2, "TOOL": 1}
+	for _, by := range []struct {
+		protocol, sampler string
+		spans             map[string]int
+	}{{spans: all}, {protocol: "grpc", spans: all}, {sampler: "always_off", spans: map[string]int{}}} {
+		c, spans := newCollector(t), by.spans
 		d := newHarness(t, holdingAgent, holdingModel)
-		d.setTelemetryEnv(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_TRACES_SAMPLER": sampler})
+		d.setTelemetryEnv(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_TRACES_SAMPLER": by.sampler,
+			"OTEL_EXPORTER_OTLP_PROTOCOL": by.protocol})
 		d.release <- struct{}{}
 		who := d.exits(0, "run", d.dir, "--message", "x")
 		require.NotContains(t, who.stderr.String(), "OTEL_")
