@@ -686,6 +686,10 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	for _, want := range []string{`class="request-card risk-is-high"`, `class="risk risk-high"`, "Tidy **all** of it.", `action="/approvals/` + request + `"`, `name="back" value="` + path + `"`, "waits for approval"} {
 		require.Contains(t, page, want)
 	}
+	require.Contains(t, page, "<title>Tidy **all** of it. · Countersign</title>")
+	inOrder := []string{"<title>(1) Approvals · Countersign</title>", `risk-is-high"`, `class="sentence"`, "risk-high", "of-arguments", `name="note"`, `value="approve"`, `value="deny"`, `class="edit"`, `class="ask"`}
+	require.Regexp(t, "(?s)"+strings.ReplaceAll(regexp.QuoteMeta(strings.Join(inOrder, "…")), "…", ".*"), v.send("GET", "/", nil).body,
+		"a card says what would be done and at what risk, then with which arguments, and asks then")
 	for _, form := range []string{"/message", "/cancel", "/fork", "/continue"} {
 		require.Equal(t, http.StatusForbidden, v.send("POST", path+form, url.Values{"message": {"x"}, "at": {"0"}}).StatusCode, form)
 	}
