@@ -73,7 +73,8 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 			if c.Stack != "" { // the identity provider knows its groups
 				continue
 			}
-			for _, w := range p.unknownApprovers(ctx, d) {
+			unknown, _ := p.unknownApprovers(ctx, d) // the check of the store reports a bad file
+			for _, w := range unknown {
 				found = append(found, finding{"agent " + name + ": " + w, "mend the name, or add it to the file"})
 			}
 		}

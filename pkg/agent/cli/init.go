@@ -250,6 +250,9 @@ func writeProject(dir string, files map[string][]byte) (err error) {
 			return err
 		}
 	}
+	if more := len(present) - 5; more > 1 {
+		present = append(present[:5], fmt.Sprintf("%d more", more))
+	}
 	if len(present) > 0 {
 		return usageErrorf("%s has %s: want a folder without these files: nothing is overwritten", dir,
 			strings.Join(present, ", "))

@@ -97,22 +97,19 @@ func readPrincipals(home string) (principals, error) {
 
 // unknownApprovers describes the approvers of an agent who are nobody in principals.yaml. Without the file anybody can
 // be somebody (--as).
-func (p *program) unknownApprovers(ctx context.Context, d *agent.Definition) (found []string) {
+func (p *program) unknownApprovers(ctx context.Context, d *agent.Definition) (found []string, err error) {
 	name := filepath.Join(p.home, "principals.yaml")
 	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	who, err := readPrincipals(p.home)
 	if err != nil {
-		return []string{err.Error()}
+		return nil, err
 	}
 	check := func(key string, principals []string) {
 		for i, principal := range principals {
-			members, err := who.Book.Members(ctx, local.Tenant, []string{principal})
-			switch {
-			case err != nil:
-				found = append(found, err.Error())
-			case len(members) == 0:
+			members, failed := who.Book.Members(ctx, local.Tenant, []string{principal})
+			if err = errors.Join(err, failed); len(members) == 0 {
 				found = append(found, fmt.Sprintf("%s[%d]: %.64s is nobody in %s", key, i, principal, name))
 			}
 		}
@@ -125,7 +122,7 @@ func (p *program) unknownApprovers(ctx context.Context, d *agent.Definition) (fo
 			check(key+".escalate.to", r.Escalate.To)
 		}
 	}
-	return found
+	return found, err
 }
 
 // resolvePrincipals reads principals.yaml and returns the person who acts.

@@ -104,7 +104,11 @@ func (c *validateCommand) run(ctx context.Context, p *program) error {
 			bad = exitCode(exitUsage)
 			p.printText("%s", lines(err.Error()))
 		} else {
-			v.Name, v.Warnings = d.Name, append(find.UnmatchedPatterns(d), p.unknownApprovers(ctx, d)...)
+			unknown, err := p.unknownApprovers(ctx, d)
+			if err != nil {
+				unknown = append(unknown, err.Error())
+			}
+			v.Name, v.Warnings = d.Name, append(find.UnmatchedPatterns(d), unknown...)
 			p.printText("ok %s (%s)", d.Name, line(arg))
 			for _, w := range v.Warnings {
 				p.printText("   warning: %s", line(w))
