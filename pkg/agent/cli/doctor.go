@@ -151,7 +151,7 @@ func (p *program) localChecks(agents api.Agents) []check {
 
 // modelChecks ask every model of the agents for a few tokens. Of providers that are left out nothing is known.
 func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (checks []check) {
-	seen := map[string]bool{}
+	seen, budgets := map[string]bool{}, map[string]bool{} // by model; the latter: an agent that names it has a budget
 	for _, name := range agents.Agents() {
 		d, _ := agents.Agent(name)
 		models := append([]agent.ModelSpec{d.Model}, d.Model.Fallbacks...)
@@ -162,6 +162,7 @@ func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (che
 		}
 		for _, m := range models {
 			id := strings.TrimRight(m.Provider+":"+m.ID+"@"+m.BaseURL, "@")
+			budgets[id] = budgets[id] || d.Limits.Tokens > 0 || d.Limits.USD > 0 || d.Limits.Period != nil
 			if seen[id] || m.Provider == "script" || m.Provider == "demo" {
 				continue
 			}
@@ -170,7 +171,7 @@ func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (che
 				if why := leftOut[m.Provider]; why != "" {
 					return nil, errors.New(why)
 				}
-				return p.modelFindings(ctx, d, m), nil
+				return p.modelFindings(ctx, name, m, budgets[id]), nil
 			}})
 		}
 	}
@@ -181,7 +182,7 @@ func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (che
 const modelAccess = "ask for access to the model in Bedrock's console in this region; Anthropic wants a form once an " +
 	"account; the first request of an account wants aws-marketplace:Subscribe, and may fail for some minutes"
 
-func (p *program) modelFindings(ctx context.Context, d *agent.Definition, m agent.ModelSpec) []finding {
+func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelSpec, budget bool) []finding {
 	m.MaxTokens, m.Fallbacks = 16, nil
 	model, err := p.newModel(m, nil)
 	var reply agent.Reply
@@ -189,15 +190,14 @@ func (p *program) modelFindings(ctx context.Context, d *agent.Definition, m agen
 		ctx, cancel := p.clock.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		reply, err = model.Generate(ctx, agent.Request{
-			Tenant: local.Tenant, Run: "doctor", Agent: d.Name, Inference: 1, Model: m,
+			Tenant: local.Tenant, Run: "doctor", Agent: name, Inference: 1, Model: m,
 			Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Say yes."}}},
 		})
 	}
-	budget := d.Limits.Tokens > 0 || d.Limits.USD > 0 || d.Limits.Period != nil
 	switch {
 	case err == nil && budget && reply.Usage == (run.Usage{}):
 		return []finding{{
-			"agent " + d.Name + ": the model does not say how many tokens it used, so its budgets hold nothing back",
+			"the model does not say how many tokens it used, so budgets hold nothing back",
 			"use a server that reports usage in streams, or set limits.interactions or stop.timeout",
 		}}
 	case err == nil:
@@ -214,7 +214,7 @@ func (p *program) modelFindings(ctx context.Context, d *agent.Definition, m agen
 			mend = "ask for more of the model's quota (Service Quotas), or wait"
 		}
 	}
-	return []finding{{fmt.Sprintf("agent %s: %v", d.Name, err), mend}}
+	return []finding{{fmt.Sprintf("agent %s: %v", name, err), mend}}
 }
 
 // missingSecrets are the secrets that tools and MCP servers of the agents name and nobody has stored.

@@ -254,7 +254,7 @@ func TestDoctorOfALaptop(t *testing.T) {
 	d.exits(0, "doctor")
 	d.write("agent.yaml", silent+"limits: {tokens: 1000}\n")
 	ill = d.exits(1, "doctor")
-	require.Contains(t, ill.stdout.String(), "agent shop: the model does not say how many tokens it used, so its budgets hold nothing back")
+	require.Contains(t, ill.stdout.String(), "the model does not say how many tokens it used, so budgets hold nothing back")
 	d.exits(0, "doctor")
 
 	d.write("agent.yaml", "name: shop\ncolour: red\n")
