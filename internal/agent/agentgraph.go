@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Agents finds a deployment's current definition of an agent by name. A nil Agents finds none.
@@ -81,12 +85,31 @@ func findCircle(d *Definition, find Agents, path []string, seen map[string]bool)
 	return nil
 }
 
-// UnmatchedPatterns describes the patterns of d that match no tool. A rule also holds for the tools of the agents below
-// d, and matches no tool if theirs do not either; the plugin tool-policy is about d's own tools. Tools that a server
-// has not listed yet may match.
-func (find Agents) UnmatchedPatterns(d *Definition) (found []string) {
+// Warnings describes what is valid in d and has no effect: patterns that match no tool, and arguments that their tool
+// does not have. A rule also holds for the tools of the agents below d; the plugin tool-policy is about d's own tools.
+// Tools that a server has not listed yet may match.
+func (find Agents) Warnings(d *Definition) (found []string) {
 	have := append(find.below(d.Name, map[string]bool{}), d)
+	for i, t := range d.Tools {
+		parsed, err := parseTemplate("describe", t.Describe)
+		if err != nil { // the check of the definition reports it
+			continue
+		}
+		var read rootFields
+		read.visit(parsed.Root, true)
+		for _, name := range read.names {
+			found = t.appendUnknown(found, fmt.Sprintf("tools[%d].describe", i), name)
+		}
+	}
 	for i, r := range d.Permission.Rules {
+		for k, c := range r.When {
+			at, err := jsonx.ParsePointer(c.Path)
+			of := slices.IndexFunc(have, func(d *Definition) bool { _, own := d.Tool(r.Tool); return own })
+			if err == nil && len(at) > 0 && of >= 0 {
+				t, _ := have[of].Tool(r.Tool)
+				found = t.appendUnknown(found, fmt.Sprintf("permission.rules[%d].when[%d].path", i, k), at[0])
+			}
+		}
 		if !slices.ContainsFunc(have, func(d *Definition) bool { return d.mayHave(r.Tool) }) {
 			found = append(found, fmt.Sprintf("permission.rules[%d].tool: %s", i,
 				d.describeUnmatched(r.Tool, ", so the rule holds for nothing")))
@@ -110,6 +133,31 @@ func (find Agents) UnmatchedPatterns(d *Definition) (found []string) {
 		}
 	}
 	return found
+}
+
+// appendUnknown adds to found that the tool has no argument of that name, as far as its schema lists all of them.
+func (t ToolSpec) appendUnknown(found []string, at, name string) []string {
+	var s map[string]json.RawMessage
+	var properties map[string]json.RawMessage
+	if json.Unmarshal(t.Schema, &s) != nil || json.Unmarshal(s["properties"], &properties) != nil {
+		return found
+	}
+	for _, key := range []string{"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"} {
+		if s[key] != nil {
+			return found
+		}
+	}
+	more := string(s["additionalProperties"])
+	if _, known := properties[name]; known || more != "" && more != "false" {
+		return found
+	}
+	names := slices.Sorted(maps.Keys(properties))
+	text := fmt.Sprintf("%s: %s has no argument %.64q; it has %s", at, t.Name, name,
+		cmp.Or(strings.Join(names, ", "), "none"))
+	if like := Closest(name, names); len(like) > 0 {
+		text += "; did you mean " + like[0] + "?"
+	}
+	return append(found, text)
 }
 
 // checkDelegates checks the agents to which d delegates.

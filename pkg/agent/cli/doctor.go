@@ -67,8 +67,8 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 		}
 		for _, name := range known.Agents() {
 			d, _ := known.Agent(name)
-			for _, w := range agent.Agents(known.Agent).UnmatchedPatterns(d) {
-				found = append(found, finding{"agent " + name + ": " + w, "mend the pattern, or remove it"})
+			for _, w := range agent.Agents(known.Agent).Warnings(d) {
+				found = append(found, finding{"agent " + name + ": " + w, "mend the name, or remove it"})
 			}
 			if c.Stack != "" { // the identity provider knows its groups
 				continue

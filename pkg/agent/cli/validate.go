@@ -108,7 +108,7 @@ func (c *validateCommand) run(ctx context.Context, p *program) error {
 			if err != nil {
 				unknown = append(unknown, err.Error())
 			}
-			v.Name, v.Warnings = d.Name, append(find.UnmatchedPatterns(d), unknown...)
+			v.Name, v.Warnings = d.Name, append(find.Warnings(d), unknown...)
 			p.printText("ok %s (%s)", d.Name, line(arg))
 			for _, w := range v.Warnings {
 				p.printText("   warning: %s", line(w))
