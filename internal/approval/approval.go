@@ -235,7 +235,7 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 	if c.Undoes != "" && s.From != nil {
 		a.Undoes = &UndoneCall{Run: s.From.Run, Call: c.Undoes}
 	}
-	if c.Undoes != "" || c.Budget { // a decision on it is about it alone
+	if c.IsDecidedAlone() {
 		return a
 	}
 	if def.Permission.Scope == agent.ScopeTool {

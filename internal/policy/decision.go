@@ -194,7 +194,8 @@ func earlyDecision(
 	if fact.Note = k.Note; k.Action == run.ActionApprove {
 		fact.ApprovedBy = []run.Approver{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	}
-	if d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && k.Action != run.ActionCancel {
+	permits := d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && !c.IsDecidedAlone()
+	if permits && k.Action != run.ActionCancel {
 		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && GrantPolicy(d).Once()
 	}
 	return fact, ""

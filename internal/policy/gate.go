@@ -144,9 +144,8 @@ func gatePerson(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
 	one := Gate{Run: true, Rule: dec}
-	always := c.Undoes != "" || c.Budget // nothing but a person's word on this very call lets it run
 	asks := dec.Verdict == agent.VerdictAsk && (d.Permission.Mode != agent.ModeAdvisory || dec.Ceiling)
-	if c.Grant != nil || !asks && !always {
+	if c.Grant != nil || !asks && !c.IsDecidedAlone() {
 		return one
 	}
 	status, byItself := run.PermissionStatus(""), isDecidedAlone(c)
@@ -154,9 +153,9 @@ func gatePerson(
 		status = s.Permissions.Checked.Tools[c.Tool]
 	}
 	switch {
-	case status == PermissionDenied && !c.Budget:
+	case status == PermissionDenied:
 		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
-	case always:
+	case c.IsDecidedAlone():
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	case status == PermissionApproved && !dec.Ceiling && !byItself:
 		// it knows its own agent's permissions; where one above asks, a person's word is needed besides

@@ -29,7 +29,7 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 // isDecidedAlone reports whether no decision about other calls covers the call: it asks for budget, takes a call back,
 // or has arguments that a person changed or that are ambiguous (A21).
 func isDecidedAlone(c run.Call) bool {
-	return c.Budget || c.Undoes != "" || c.Editor() != "" || hasCaseKeys(c.Input)
+	return c.IsDecidedAlone() || c.Editor() != "" || hasCaseKeys(c.Input)
 }
 
 // DecideIn is Decide within a run. It asks about a tool that the run's policy function lists even if rules allow it,
@@ -68,11 +68,12 @@ func PermitDigest(digests []string) string {
 	return agent.HashCanonical(map[string]any{"digests": stringList(digests)})
 }
 
-// unpermitted returns the round's new calls that need a permission by policy.
+// unpermitted returns the round's new calls that need a permission by policy. A request for budget calls no tool of the
+// agent.
 func unpermitted(d *agent.Definition, s *run.AgentState) []run.Call {
 	return slices.DeleteFunc(slices.Clone(s.Live), func(c run.Call) bool {
 		t, known := d.Tool(c.Tool)
-		return c.Status != run.StatusNew || !known || DecideIn(d, s, t, c.Input).Verdict != agent.VerdictAsk
+		return c.Status != run.StatusNew || c.Budget || !known || DecideIn(d, s, t, c.Input).Verdict != agent.VerdictAsk
 	})
 }
 

@@ -193,6 +193,10 @@ type Result struct {
 // Open reports whether the call has no result yet.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
+// IsDecidedAlone reports whether a decision is about this very call alone, and nothing else lets it run: it asks for
+// budget, or takes another call back.
+func (c Call) IsDecidedAlone() bool { return c.Budget || c.Undoes != "" }
+
 // NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, or a person approved it, or it
 // goes out as an event. An event needs a claim so that an immediate answer finds the call under way.
 func (c Call) NeedsClaim() bool {

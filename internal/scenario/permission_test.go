@@ -459,3 +459,16 @@ permission:
 type keepingBackend struct{ *permissionBook }
 
 func (keepingBackend) Cleanup(context.Context, hook.PermissionContext) error { return nil }
+
+// A decision on a request for budget is about it alone, made early, too: it grants no tool, and the backend
+// hears nothing.
+func TestPermissionBackendHearsOfNoBudget(t *testing.T) {
+	book := newBook()
+	s := newDeskWithHooks(t, "  mode: suspend_and_replay\n  early: keep\n  scope: tool\n  approvers: [\"user:ana\"]\n"+bookRules,
+		"limits: {tokens: 5, onBudget: ask}\n", `{"calls": [{"id": "c1", "name": "orders_get", "input": {}}], "usage": {"input": 5, "output": 1}}
+{"text": "Done."}
+`, `{"do": "approve", "call": "budget-1", "by": "user:ana", "at": "inference:1"}
+`, `{"status": "done", "reason": "natural_end", "calls": [{"id": "c1"}, {"id": "budget-1", "status": "succeeded"}]}`, book.hooks())
+	require.Empty(t, withHooks(s, book.hooks()).Run(Options{}).Failures)
+	require.Equal(t, []string{"cleanup"}, book.recorded)
+}
