@@ -173,7 +173,10 @@ func (a *assembly) readDocument(ctx context.Context, body io.Reader) error {
 // parseCompletion parses a completion, or the problem that the server sent instead.
 func parseCompletion(data []byte) (completion, *problem, error) {
 	var c completion
-	if json.Unmarshal(data, &c) != nil {
+	switch err := json.Unmarshal(data, &c); {
+	case err != nil && bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && !json.Valid(data): // an object that was cut
+		return c, nil, modelError(agent.ModelConnection, "reply is damaged")
+	case err != nil:
 		return c, nil, modelError(agent.ModelInvalid, "reply is not the JSON of a completion")
 	}
 	if c.Object == "error" || (len(c.Error) > 0 && string(c.Error) != "null") {

@@ -137,7 +137,7 @@ func TestInterruptedStreams(t *testing.T) {
 		{"two calls, one of them all there", callChunk(0, "a", `{"x":1}`) + callChunk(1, "b", `{"x":`), agent.ModelConnection, kept(agent.Reply{Calls: []agent.ReplyCall{whole}})},
 		{"a call without arguments yet", text("a") + callChunk(0, "a", ""), agent.ModelConnection, kept(agent.Reply{Text: "a"})},
 		{"an error of the server's", text("a") + "data: {\"error\":{\"code\":502,\"message\":\"canary-content\"}}\n\n", agent.ModelServer, kept(agent.Reply{Text: "a"})},
-		{"what is no chunk", text("a") + "data: {canary\n\n", agent.ModelInvalid, kept(agent.Reply{Text: "a"})},
+		{"what is no chunk", text("a") + "data: {canary\n\n", agent.ModelConnection, kept(agent.Reply{Text: "a"})},
 		{"reasoning alone", chunk(`{"reasoning":"hm"}`), agent.ModelConnection, nil},
 		{"reasoning and text", chunk(`{"reasoning":"hm"}`) + text("a"), agent.ModelConnection, kept(agent.Reply{Text: "a", Reasoning: reasoned("reasoning", "hm")})},
 		{"a call alone that is not all there", callChunk(0, "a", `{"x":1`), agent.ModelConnection, nil},
