@@ -55,6 +55,8 @@ type provider struct {
 	bend func(claims map[string]any) // changes what is signed; nil = nothing
 	open map[string]url.Values       // the requests whose codes were not used yet
 	asks []url.Values                // what people were sent with
+
+	keysAway atomic.Bool // nobody gets the keys that tokens are signed with
 }
 
 const clientID, clientSecret = "console", "hush-hush"
@@ -67,6 +69,13 @@ func newProvider(t *testing.T) *provider {
 		PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "k", Algorithm: oidc.ES256}}}
 	mux := http.NewServeMux()
 	mux.Handle("/", wellKnown)
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
+		if p.keysAway.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		wellKnown.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /auth", p.authorize)
 	mux.HandleFunc("POST /token", p.token)
 	p.Server = httptest.NewServer(mux)
@@ -519,12 +528,16 @@ func TestSignInIsRefused(t *testing.T) {
 		require.Equal(t, tries, strings.Count(s.logs.String(), "sign-in failed"), name)
 	}
 	require.Contains(t, s.logs.String(), `"*web.signInError","invalid_client"`)
-	s = newSite(t, askAll) // which has not asked its provider yet
-	s.provider.Close()
-	b := s.newBrowser()
-	p := b.signIn(b.get("/"))
-	require.Equal(t, http.StatusBadGateway, p.status)
-	require.Contains(t, p.text, "The identity provider cannot be reached.")
+	for _, away := range []func(p *provider){
+		func(p *provider) { p.Close() }, func(p *provider) { p.user = anaClaims; p.keysAway.Store(true) },
+	} {
+		s = newSite(t, askAll) // which has not asked its provider yet
+		away(s.provider)
+		b := s.newBrowser()
+		p := b.signIn(b.get("/"))
+		require.Equal(t, http.StatusBadGateway, p.status)
+		require.Contains(t, p.text, "The identity provider cannot be reached.")
+	}
 }
 
 // A code counts once, in the browser that began, with the state that it began with, and within ten minutes.

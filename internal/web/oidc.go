@@ -214,7 +214,10 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	if err == nil {
 		err = token.Claims(&claims)
 	}
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(err.Error(), "fetching keys"): // the library has no type for it
+		return s, &signInError{http.StatusBadGateway, providerAway, err}
+	case err != nil:
 		return s, &signInError{http.StatusForbidden, "What the identity provider says of you could not be verified.", err}
 	}
 	texts := map[string]string{}
@@ -234,7 +237,7 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 
 // notExchanged says of a code that was not exchanged whether the person, the operators or time can mend it.
 func notExchanged(err error) error {
-	e := &signInError{http.StatusBadGateway, "The identity provider cannot be reached. Try later.", err}
+	e := &signInError{http.StatusBadGateway, providerAway, err}
 	switch e.ErrorCode() {
 	case "":
 	case "invalid_grant":
@@ -256,6 +259,8 @@ func (o *OIDC) signOut(w http.ResponseWriter, r *http.Request) {
 	o.dropCookie(w, sessionCookie)
 	o.writePage(w, http.StatusOK, "You are signed out", "The identity provider may still know you in this browser.", "/")
 }
+
+const providerAway = "The identity provider cannot be reached. Try later."
 
 // signInError is why a sign-in failed: the problem for the person, and the error for the log.
 type signInError struct {
@@ -302,7 +307,7 @@ func (o *OIDC) discover(ctx context.Context) (context.Context, *oidc.Provider, e
 	if o.provider == nil {
 		p, err := oidc.NewProvider(ctx, o.Issuer)
 		if err != nil {
-			return ctx, nil, &signInError{http.StatusBadGateway, "The identity provider cannot be reached. Try later.", err}
+			return ctx, nil, &signInError{http.StatusBadGateway, providerAway, err}
 		}
 		o.provider = p
 	}
