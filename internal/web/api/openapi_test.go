@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -318,11 +319,13 @@ func (d *document) ends(t *testing.T) {
 	}
 
 	ask("GET /v1/chat/{agent}/{chat}/stream", one, "", http.StatusNoContent, "")
-	slow := newBench(t, shops, addShop)
-	for _, op := range []string{"POST /v1/chat/{agent}", "GET /v1/chat/{agent}/{chat}/stream"} {
-		sent := httptest.NewRecorder()
-		d.check(t, op, slow.chatFor(real(op, one), 100*time.Millisecond, sent, sent))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		slow := newUnserved(t, shops, addShop)
+		for _, op := range []string{"POST /v1/chat/{agent}", "GET /v1/chat/{agent}/{chat}/stream"} {
+			sent := httptest.NewRecorder()
+			d.check(t, op, slow.chatFor(real(op, one), time.Second, sent, sent))
+		}
+	})
 
 	failed := newBench(t, `{"error": "auth"}`)
 	r := failed.start("k")
