@@ -192,21 +192,6 @@ func (d *deployment) startLost(age time.Duration, edits ...func(*agent.Definitio
 	return agent.RunID(acme, "refunds", "k")
 }
 
-// Nobody asked again for a run whose execution was never started. The scheduled sweep finds the run, starts it, and
-// says so in its report and in a metric; the next one finds nothing.
-func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
-	d := deploy(t, newRefundModel(t))
-	run := d.startLost(10 * time.Minute)
-	report := d.sweep()
-	require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, report.Repaired)
-	require.True(t, report.Complete)
-	s := d.waitFor(acme, run, isParked)
-	require.Empty(t, d.sweep().Repaired)
-	d.approve(d.anaClient(), s)
-	d.requireWholeRefund(d.waitFor(acme, run, isDone))
-	require.Contains(t, d.log.String(), `"RunsRepaired":1,"StateMachine":"`+name+`"`)
-}
-
 // sweep invokes functions/sweep with the sample of its schedule's event.
 func (d *deployment) sweep() (report lambdafn.Swept) {
 	d.t.Helper()

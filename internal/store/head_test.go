@@ -135,27 +135,6 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// The view of a delegated run says whose call it carries out, also once it has ended.
-func TestHeadsOfDelegatedRuns(t *testing.T) {
-	onEach(t, func(t *testing.T, table store.Table) {
-		ctx, j := context.Background(), store.NewJournal(table, 0)
-		for i, of := range []*run.Parent{nil, {Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}} {
-			st := beginAt(t, j, fmt.Sprint("r", i), day, of)
-			if of != nil {
-				of.Depth = 0 // which it does not say
-			}
-			for range 2 {
-				h, err := j.Head(ctx, acme, st.s.Run)
-				require.NoError(t, err)
-				require.Equal(t, of, h.Parent)
-				if h.Status == run.RunRunning {
-					st.end()
-				}
-			}
-		}
-	})
-}
-
 // shortPages is a table whose pages are full with so many items.
 type shortPages struct {
 	store.Table
@@ -175,7 +154,7 @@ func TestAListOfAllRunsHasEachOnce(t *testing.T) {
 		const count = 9
 		var stories []*story
 		for i := range count {
-			stories = append(stories, beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Second), nil))
+			stories = append(stories, beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Second)))
 		}
 		stories[4].end()
 		got, _ := allPages(t, func(page int) {
@@ -200,7 +179,7 @@ func TestListsOfAllShards(t *testing.T) {
 		j := store.NewJournal(shortPages{store.NewMemory(), func() int { return rapid.IntRange(1, 9).Draw(r, "full") }}, 0)
 		ofStatus, all := map[run.RunStatus][]store.Head{}, []store.Head(nil)
 		for i := range rapid.IntRange(0, 50).Draw(r, "runs") {
-			st := beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(rapid.IntRange(0, 9).Draw(r, "start"))*time.Millisecond), nil)
+			st := beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(rapid.IntRange(0, 9).Draw(r, "start"))*time.Millisecond))
 			switch rapid.IntRange(0, 2).Draw(r, "status") {
 			case 1:
 				st.suspend()

@@ -36,16 +36,16 @@ func errOf[T any](_ T, err error) error { return err }
 // begin writes a run's first entry.
 func begin(t *testing.T, j *store.Journal, runID2 string) *story {
 	t.Helper()
-	return beginAt(t, j, runID2, day, nil)
+	return beginAt(t, j, runID2, day)
 }
 
-// beginAt begins a run at a time of its own, perhaps for another run's call.
-func beginAt(t *testing.T, j *store.Journal, runID2 string, at time.Time, parent *run.Parent) *story {
+// beginAt begins a run at a time of its own.
+func beginAt(t *testing.T, j *store.Journal, runID2 string, at time.Time) *story {
 	t.Helper()
 	st := &story{t: t, j: j}
 	d := run.NewDraft(st.s, "writer0000", at)
 	require.NoError(t, d.Add(run.RunStarted{
-		Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000, Parent: parent,
+		Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000,
 		Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}},
 	}))
 	require.NoError(t, j.Append(context.Background(), st.s, d))

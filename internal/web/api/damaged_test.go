@@ -3,7 +3,6 @@ package api_test
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,29 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
-
-func (b *bench) put(it store.Item) {
-	b.t.Helper()
-	require.NoError(b.t, b.table.Write(b.t.Context(), store.Op{Kind: store.Put, Item: it}))
-}
-
-// TestARunThatCannotBeReadIsNamed: the routes of a run name the item of it that does not decode; other runs are shown.
-func TestARunThatCannotBeReadIsNamed(t *testing.T) {
-	b := newBench(t, pay)
-	bad, good := b.start("a"), b.start("b")
-	k := store.Key{PK: "T#default#RUN#" + bad.ID, SK: "J#0000000000"}
-	it, _, err := b.table.Get(t.Context(), k)
-	require.NoError(t, err)
-	it.Body = it.Body[1:]
-	b.put(it)
-	b.backend.Journal = store.NewJournal(b.table, 0)
-	b.serve()
-	for _, path := range []string{"/v1/runs/" + bad.ID, "/v1/runs/" + bad.ID + "/messages", "/v1/runs/" + bad.ID + "/calls"} {
-		p := problemIn(t, b.do("GET "+path, ""), http.StatusInternalServerError, api.Damaged)
-		require.Contains(t, p.Detail, bad.ID)
-		require.Equal(t, http.StatusOK, b.do("GET "+strings.Replace(path, bad.ID, good.ID, 1), "").status)
-	}
-}
 
 func (d *document) journal(t *testing.T) {
 	const op = "GET /v1/runs/{id}/journal"

@@ -81,7 +81,7 @@ func TestGrantsAreListed(t *testing.T) {
 
 	bad := must(b.table.Query(t.Context(), store.Range{PK: "T#" + local.Tenant + "#GRANT#payer"})).Items[0]
 	bad.Body = bad.Body[1:]
-	b.put(bad)
+	require.NoError(t, b.table.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}))
 	damaged := problemIn(t, b.do("GET /v1/grants", ""), http.StatusInternalServerError, api.Damaged)
 	require.Contains(t, damaged.Detail, bad.PK)
 	b.ofTenant("globex") // where nothing is granted
