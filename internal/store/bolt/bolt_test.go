@@ -56,25 +56,6 @@ func requireLog(t testing.TB, tb *bolt.Table, least int) int {
 	}
 }
 
-func TestReopen(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "store")
-	listed := store.Item{Key: store.Key{PK: "P", SK: "HEAD"}, Body: []byte("b"), Index: "I", IndexSort: "1"}
-	for round := range 3 {
-		tb, err := bolt.Open(path, bolt.Options{})
-		require.NoError(t, err)
-		require.Equal(t, round*10, requireLog(t, tb, 0))
-		for n := range 10 {
-			require.NoError(t, tb.Write(context.Background(), entry(round*10+n)))
-		}
-		require.NoError(t, tb.Write(context.Background(), store.Op{Kind: store.Put, Item: listed}))
-		require.NoError(t, tb.Close())
-		require.NoError(t, tb.Close(), "closing twice is fine")
-	}
-	page, err := open(t, path).Query(context.Background(), store.Range{PK: "I", Index: true})
-	require.NoError(t, err)
-	require.Equal(t, []store.Item{listed}, page.Items)
-}
-
 // TestCloseDuringWrites: what was acknowledged is there, whenever Close came.
 func TestCloseDuringWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")

@@ -27,21 +27,6 @@ func openFolder(t *testing.T) (*bolt.Blobs, string) {
 	return b, dir
 }
 
-// A blob is a file of its tenant's, and is there after the folder was opened again.
-func TestPutGet(t *testing.T) {
-	b, dir := openFolder(t)
-	ctx, digest := context.Background(), store.BlobDigest(content)
-	require.NoError(t, b.Put(ctx, "acme", digest, content))
-	reopened, err := bolt.OpenFolder(dir)
-	require.NoError(t, err)
-	got, err := reopened.Get(ctx, "acme", digest)
-	require.NoError(t, err)
-	require.Equal(t, content, got)
-	stored, err := os.ReadFile(filepath.Join(dir, "T", "acme", digest))
-	require.NoError(t, err)
-	require.Equal(t, content, stored)
-}
-
 // Content that is not its name's is not given.
 func TestContentIsChecked(t *testing.T) {
 	b, dir := openFolder(t)
