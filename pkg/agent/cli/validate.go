@@ -113,22 +113,28 @@ func (c *validateCommand) run(ctx context.Context, p *program) error {
 			for _, w := range v.Warnings {
 				p.printText("   warning: %s", line(w))
 			}
-			for _, m := range d.MCP {
-				server, note := validatedServerResult{m.Name, "url", !m.Optional}, ""
-				if len(m.Command) > 0 {
-					server.Kind, note = "command", ", on this machine alone: a deployed function cannot run it"
-				}
-				listed := "its tools are listed when a run begins"
-				if m.Locked == nil {
-					listed += ", and rules that name them are checked once mcp lock pins them"
-				}
-				p.printText("   server %s by %s%s; %s", line(m.Name), server.Kind, note, listed)
-				v.Servers = append(v.Servers, server)
-			}
+			v.Servers = p.printServers(d)
 		}
 		all = append(all, v)
 	}
 	return errors.Join(p.printJSON(map[string]any{"agents": all}), bad)
+}
+
+// printServers prints the MCP servers of an agent, and returns them.
+func (p *program) printServers(d *agent.Definition) (all []validatedServerResult) {
+	for _, m := range d.MCP {
+		server, note := validatedServerResult{m.Name, "url", !m.Optional}, ""
+		if len(m.Command) > 0 {
+			server.Kind, note = "command", ", on this machine alone: a deployed function cannot run it"
+		}
+		listed := "its tools are listed when a run begins"
+		if m.Locked == nil {
+			listed += ", and rules that name them are checked once mcp lock pins them"
+		}
+		p.printText("   server %s by %s%s; %s", line(m.Name), server.Kind, note, listed)
+		all = append(all, server)
+	}
+	return all
 }
 
 func (p *program) printGraph() error {
