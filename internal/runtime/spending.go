@@ -92,19 +92,25 @@ func (p Ports) spendOps(ctx context.Context, d *run.Draft, def *agent.Definition
 	return ops, nil
 }
 
-// useOps returns the writes that add the draft's use to the run's shared budgets.
-func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
-	tokens, usd := d.State.Usage.Total()-d.Before.Usage.Total(), int64(d.State.Cost-d.Before.Cost)
+// useOf returns the draft's use. Delegated runs count their own.
+func useOf(d *run.Draft) policy.Spending {
+	u := policy.Spending{Tokens: d.State.Usage.Total() - d.Before.Usage.Total(), USD: d.State.Cost - d.Before.Cost}
 	for _, e := range d.Entry.Events {
 		e, _ := e.(run.Answered)
-		if _, counted := d.Before.ChildOf(e.Call); counted && e.Used != nil { // delegated runs count their own use
-			tokens, usd = tokens-e.Used.Usage.Total(), usd-int64(e.Used.Cost)
+		if _, counted := d.Before.ChildOf(e.Call); counted && e.Used != nil {
+			u.Tokens, u.USD = u.Tokens-e.Used.Usage.Total(), u.USD-e.Used.Cost
 		}
 	}
-	if tokens == 0 && usd == 0 {
+	return u
+}
+
+// useOps returns the writes that add the draft's use to the run's shared budgets.
+func (p Ports) useOps(d *run.Draft, def *agent.Definition) (ops []store.Op) {
+	u := useOf(d)
+	if u == (policy.Spending{}) {
 		return nil
 	}
-	sums := map[string]store.Value{attrTokens: store.Num(tokens), attrUSD: store.Num(usd)}
+	sums := map[string]store.Value{attrTokens: store.Num(u.Tokens), attrUSD: store.Num(int64(u.USD))}
 	for _, b := range p.sharedBudgets(&d.State, def) {
 		sk := store.Shard(b.Budget.Every.Of(d.Entry.Time), d.State.Run)
 		ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
@@ -135,10 +141,12 @@ func (a *attempt) countLost(ctx context.Context) error {
 // does not wake such a run. It reads the budget again when one of its calls is decided, answered or expires.
 func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	d := a.draft
+	u := useOf(d) // of notes that a model has just written
 	for _, b := range a.sharedBudgets(&d.State, a.def) {
 		if err := b.read(ctx, a.Table, d.Entry.Time); err != nil {
 			return false, err
 		}
+		b.Used.Tokens, b.Used.USD = b.Used.Tokens+u.Tokens, b.Used.USD.Add(u.USD)
 		ask, end, exhausted := b.Exhausted(a.def, &d.State)
 		switch {
 		case !exhausted:

@@ -257,6 +257,12 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	}
 	switch q.action.Kind {
 	case policy.ActInfer:
+		if d.State.Usage == whole.State.Usage {
+			break
+		}
+		if met, err := a.meetSharedBudgets(ctx); met || err != nil { // the request for the summary has used one up
+			return &turn{draft: d}, err
+		}
 	case policy.ActWait: // no room for another round even then, and the run must not write a summary
 		return &turn{draft: d}, a.phases.park(ctx, d)
 	case policy.ActBudget: // the request for the summary has used it up
