@@ -44,9 +44,9 @@ func (DemoModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	}
 	i := jobOf(r)
 	if i < 0 {
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows " +
-			"the jobs of agents/screenshots, agents/screenshots-mcp and agents/refunds, and this agent has the tools of " +
-			"none of them; use a real model for anything else"}
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the demo model " +
+			"plays the agents screenshots, screenshots-mcp and refunds alone; for others use --model openai:MODEL[@BASE_URL] " +
+			"or bedrock:MODEL_ID"}
 	}
 	reply := jobs[i].decide(r)
 	reply.Model, reply.StopReason = "stand-in", "end_turn"

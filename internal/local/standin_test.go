@@ -15,7 +15,7 @@ func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.Contains(t, failed.Message, "agents/screenshots, agents/screenshots-mcp and agents/refunds")
+	require.Contains(t, failed.Message, "use --model openai:MODEL")
 }
 
 func said(text string) run.Message {
