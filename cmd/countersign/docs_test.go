@@ -277,7 +277,10 @@ var (
 func (r *reader) filled(c typedCommand) string {
 	r.t.Helper()
 	seen := r.seen.String()
-	values := map[string]string{"RUN": last(aRun.FindAllString(seen, -1))}
+	values := map[string]string{}
+	for _, id := range aRun.FindAllString(seen, -1) {
+		values["RUN"] = id
+	}
 	if all := suspended.FindAllStringSubmatch(seen, -1); len(all) > 0 {
 		values["SEQ"] = all[len(all)-1][1]
 	}
@@ -299,13 +302,6 @@ func (r *reader) filled(c typedCommand) string {
 		r.decided = append(r.decided, m[1])
 	}
 	return text
-}
-
-func last(all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	return all[len(all)-1]
 }
 
 var (

@@ -23,19 +23,12 @@ import (
 
 var cem = policy.Principal{ID: "user:cem", Groups: []string{"group:operators"}}
 
-// ruled is a rule about every refund that no other rule is about.
-func ruled(rule agent.Rule) func(*fixture) {
-	return func(r *fixture) {
-		rule.Tool, rule.Verdict = "refund", agent.VerdictAsk
-		r.def.Permission.Rules = append(r.def.Permission.Rules, rule)
-	}
-}
-
-// withRule runs a test with a run that is parked on its call c1, under a rule.
+// withRule runs a test with a run that is parked on its call c1, under a rule about refunds.
 func withRule(t *testing.T, rule agent.Rule, f func(t *testing.T, r *fixture), with ...func(*fixture)) {
 	t.Helper()
 	withFixture(t, func(t *testing.T, r *fixture) {
-		ruled(rule)(r)
+		rule.Tool, rule.Verdict = "refund", agent.VerdictAsk
+		r.def.Permission.Rules = append(r.def.Permission.Rules, rule)
 		for _, w := range with {
 			w(r)
 		}

@@ -50,7 +50,9 @@ func TestRunByTheAPI(t *testing.T) {
 	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
 	require.Equal(t, run.RunDone, one.Status)
-	require.Equal(t, "user:ana", mustApproval(t, ana, page.Items[0].ID).Decisions[0].By)
+	decided, err := ana.Approval(t.Context(), page.Items[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "user:ana", decided.Decisions[0].By)
 	require.Empty(t, d.bus.Undelivered())
 	d.requireDeletion(ana, started.ID)
 }
@@ -75,13 +77,6 @@ func (d *deployment) requireDeletion(operator *api.Client, id string) {
 	require.NoError(t, err)
 	require.Len(t, page.Items, 1)
 	require.Equal(t, []string{id, "user:ana"}, []string{page.Items[0].Run, page.Items[0].By})
-}
-
-func mustApproval(t *testing.T, c *api.Client, id string) approval.Approval {
-	t.Helper()
-	a, err := c.Approval(t.Context(), id)
-	require.NoError(t, err)
-	return a
 }
 
 func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {

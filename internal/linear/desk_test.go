@@ -71,10 +71,6 @@ func attemptDirectly(attempt func() (runtime.Route, error)) (runtime.Route, erro
 
 func call(i int) string { return fmt.Sprint("c", i) }
 
-func person(name string) policy.Principal {
-	return policy.Principal{ID: "user:" + name, Groups: []string{"group:operators"}}
-}
-
 func (o *deskFixture) id(i int) string { return run.ApprovalID(o.run, call(i), 1) }
 
 // shownRequest returns a request as people are shown it.
@@ -118,7 +114,10 @@ func (o *deskFixture) submitDecision(who int, name string, d decide) {
 	called := o.now.Add(1)
 	var out outcome
 	o.do(who, d, func() (any, bool) {
-		q := approval.DecisionInput{Tenant: tenant, ID: o.id(d.of), Action: d.action, Digest: digest, By: person(name)}
+		q := approval.DecisionInput{
+			Tenant: tenant, ID: o.id(d.of), Action: d.action, Digest: digest,
+			By: policy.Principal{ID: "user:" + name, Groups: []string{"group:operators"}},
+		}
 		if d.action == approval.Edit {
 			q.Args = json.RawMessage(d.args)
 		}

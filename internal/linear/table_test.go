@@ -61,12 +61,6 @@ type faultyTable struct {
 	later sync.WaitGroup
 }
 
-func newFaultyTable(t store.Table, seed int64) *faultyTable {
-	f := &faultyTable{Table: fault.NewTable(t), rng: rand.New(rand.NewPCG(uint64(seed), 7))}
-	f.Use(f.disturb)
-	return f
-}
-
 // draw draws a fault: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
 func (f *faultyTable) draw() (fate int, delay time.Duration) {
 	f.mu.Lock()
@@ -119,10 +113,4 @@ func pause(d time.Duration) {
 	if d > 0 {
 		time.Sleep(d)
 	}
-}
-
-// stopFaults ends the faults, and returns once all late writes are applied.
-func (f *faultyTable) stopFaults() {
-	f.fine.Store(true)
-	f.later.Wait()
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -79,7 +80,8 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 		t: t, plain: plain, def: def, model: m, clock: &jumpClock{Clock: clock.System()}, wokenTokens: make(chan string, 1000),
 		rng: rand.New(rand.NewPCG(uint64(seed), 1)), refunds: map[string][]string{},
 	}
-	w.faulty = newFaultyTable(plain, seed)
+	w.faulty = &faultyTable{Table: fault.NewTable(plain), rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+	w.faulty.Use(w.faulty.disturb)
 	w.faulty.fine.Store(true)
 	var table store.Table = w.faulty
 	if wrap != nil {
@@ -164,7 +166,8 @@ func (e fakeTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData, er
 // waitZombies waits for all zombies, and stops the faults.
 func (w *world) waitZombies() {
 	w.zombies.Wait()
-	w.faulty.stopFaults()
+	w.faulty.fine.Store(true)
+	w.faulty.later.Wait()
 }
 
 // drawN draws a number from 0 to n-1.

@@ -25,10 +25,6 @@ type operator struct {
 
 type parked struct{ run, approval string }
 
-func newOperator(action approval.Action) *operator {
-	return &operator{action: action, wake: make(chan struct{}, 1)}
-}
-
 func (o *operator) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	if s.Status != run.RunWaiting {
 		return
@@ -76,7 +72,7 @@ func TestHistoriesOfApprovals(t *testing.T) {
 			if n == 0 {
 				onlyWhole(t)
 			}
-			o := newOperator(action)
+			o := &operator{action: action, wake: make(chan struct{}, 1)}
 			l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: n, Tool: "work_pay"}, define: small, warm: 8, sink: o})
 			ctx, cancel := context.WithCancel(t.Context())
 			worked := make(chan error, 1)

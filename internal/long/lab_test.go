@@ -95,7 +95,9 @@ type lab struct {
 
 func newLab(t *testing.T, s setup) *lab {
 	t.Helper()
-	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: newTally()}
+	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: &tally{
+		parked: map[string]bool{}, done: map[string]run.Reason{}, entered: map[string]int{}, closed: map[string]asl.Record{}, moved: make(chan struct{}, 1),
+	}}
 	l.items.tally = l.ended
 	l.table = fault.NewTable(l.items)
 	l.blobs = store.NewMemoryBlobs()
@@ -152,10 +154,6 @@ type tally struct {
 	closed   map[string]asl.Record
 	problems []error
 	moved    chan struct{} // sticky
-}
-
-func newTally() *tally {
-	return &tally{parked: map[string]bool{}, done: map[string]run.Reason{}, entered: map[string]int{}, closed: map[string]asl.Record{}, moved: make(chan struct{}, 1)}
 }
 
 func (y *tally) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {

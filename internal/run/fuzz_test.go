@@ -15,7 +15,7 @@ import (
 
 // FuzzUnmarshalEntry: what can be read can be written, and reads as the same.
 func FuzzUnmarshalEntry(f *testing.F) {
-	for _, line := range sampleLines(f) {
+	for _, line := range written(f, sampleEntries()) {
 		f.Add(line)
 	}
 	f.Add([]byte(`{"v":2,"s":0,"w":"w","t":0,"e":[]}`))
@@ -238,6 +238,3 @@ func sampleEntries() []run.Entry {
 	}
 	return out
 }
-
-// sampleLines are sampleEntries as they are stored.
-func sampleLines(t require.TestingT) [][]byte { return written(t, sampleEntries()) }

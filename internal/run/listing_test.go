@@ -24,10 +24,6 @@ func offers(names ...string) agent.ServerTools {
 	return l
 }
 
-func namesOf(tools []agent.ToolSpec) []string {
-	return run.Map(tools, func(t agent.ToolSpec) string { return t.Name })
-}
-
 func TestResolve(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for name, c := range map[string]struct {
@@ -63,7 +59,7 @@ func TestResolve(t *testing.T) {
 			}
 			c.server.Locked = c.pins
 			tools, disabled := policy.Resolve(&d, c.server, c.listed)
-			require.Equal(t, c.tools, namesOf(tools))
+			require.Equal(t, c.tools, run.Map(tools, func(t agent.ToolSpec) string { return t.Name }))
 			var said []string
 			for _, no := range disabled {
 				said = append(said, strings.TrimSpace(fmt.Sprintf("%s: %s %s", no.Tool, no.Why, no.Digest)))

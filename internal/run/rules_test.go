@@ -175,9 +175,3 @@ func TestDenyAlwaysWins(t *testing.T) {
 		}
 	})
 }
-
-func checkPermission(t *testing.T, p agent.Permission) error {
-	d := validDefinition(t)
-	d.Permission = p
-	return d.Check()
-}

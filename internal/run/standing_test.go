@@ -92,7 +92,9 @@ func TestA11PolicyOfStandingBounds(t *testing.T) {
 			p.Mode = agent.ModeSuspendAndReplay
 		}
 		p.Default, p.Approvers, p.Expires = agent.DefaultAsk, []string{"user:ana"}, time.Hour
-		err := checkPermission(t, p)
+		d := validDefinition(t)
+		d.Permission = p
+		err := d.Check()
 		if problem == "" {
 			require.NoError(t, err)
 			continue

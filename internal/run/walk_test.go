@@ -21,7 +21,7 @@ import (
 // TestWalk goes through every reachable state of some small runs, or the first of them (walkLimit), and proves of each
 // that the invariants hold, and of all together that they take every transition of the two tables.
 func TestWalk(t *testing.T) {
-	taken := newTransitionsTaken()
+	taken := &transitionsTaken{runs: map[[2]run.RunStatus]bool{}, calls: map[[2]run.CallStatus]bool{}}
 	total := 0
 	for _, w := range smallWorlds() {
 		k := &explorer{t: t, w: &w, taken: taken, ids: map[string]int{}}
@@ -717,10 +717,6 @@ func appendOpen(b []byte, c run.Call) []byte {
 type transitionsTaken struct {
 	runs  map[[2]run.RunStatus]bool
 	calls map[[2]run.CallStatus]bool
-}
-
-func newTransitionsTaken() *transitionsTaken {
-	return &transitionsTaken{runs: map[[2]run.RunStatus]bool{}, calls: map[[2]run.CallStatus]bool{}}
 }
 
 func (a *transitionsTaken) observe(before, after run.AgentState) {

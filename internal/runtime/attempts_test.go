@@ -49,12 +49,6 @@ func (w *world) within(limit time.Duration) runtime.Route {
 	return r
 }
 
-func retried(attempts int) func(*agent.ToolSpec) {
-	return func(t *agent.ToolSpec) {
-		t.Retry = agent.ToolRetry{Attempts: attempts, Backoff: time.Second, MaxBackoff: 3 * time.Second}
-	}
-}
-
 func since(began time.Time, at []time.Time) []time.Duration {
 	out := make([]time.Duration, len(at))
 	for i, t := range at {
@@ -91,7 +85,10 @@ func TestAttemptsThatRunOutOfTime(t *testing.T) {
 		"and not quite": {21*time.Second - 1, []time.Duration{0}, "look ran out of time."},
 	} {
 		subtest(t, name, func(t *testing.T, w *world) {
-			w.spec("look", func(s *agent.ToolSpec) { retried(3)(s); s.Timeout = 10 * time.Second })
+			w.spec("look", func(s *agent.ToolSpec) {
+				s.Retry = agent.ToolRetry{Attempts: 3, Backoff: time.Second, MaxBackoff: 3 * time.Second}
+				s.Timeout = 10 * time.Second
+			})
 			var at []time.Time
 			w.tool("look").work = hang(&at)
 			w.startRound(calls("look c1"))

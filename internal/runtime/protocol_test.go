@@ -32,7 +32,8 @@ func TestRule01JournalIsTheRun(t *testing.T) {
 		w.startWith(calls("look c1", "note c2"), calls("pay c3"), calls("refund c4"), calls("refund c5"))
 		for r := w.drive(0); r.Next == runtime.NextWait; r = w.drive(r.Woken) {
 			w.park(r.Woken, 0, fmt.Sprint("token", r.Woken))
-			w.decide(w.waitingCall())
+			parked := w.state()
+			w.decide(parked.Waits()[0].ID)
 		}
 		require.Equal(t, run.RunDone, w.state().Status)
 		var s run.AgentState
@@ -69,13 +70,6 @@ func movesRun(e run.Entry) bool {
 	return slices.ContainsFunc(e.Events, func(ev run.Event) bool {
 		return slices.Contains([]string{"run_started", "parked", "resumed", "finished", "handed_over"}, run.EventType(ev))
 	})
-}
-
-// waitingCall is the one call that is suspended.
-func (w *world) waitingCall() string {
-	s := w.state()
-	require.Len(w.t, s.Waits(), 1)
-	return s.Waits()[0].ID
 }
 
 // TestRule02ConflictMeansReload: what lost its sequence is planned again from the new fold, never written at another
