@@ -48,7 +48,6 @@ func TestMain(m *testing.M) { os.Exit(standins.BrowserTests{M: m}.Run()) }
 // provider is an OpenID provider. It signs in whoever is its user at once, and gives each code once, to who has begun.
 type provider struct {
 	*httptest.Server
-	t    *testing.T
 	key  *ecdsa.PrivateKey
 	mu   sync.Mutex
 	user map[string]any              // the claims of who sits at the browser; refused = what the token endpoint answers; nil = nobody is let in
@@ -64,7 +63,7 @@ const clientID, clientSecret = "console", "hush-hush"
 func newProvider(t *testing.T) *provider {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	p := &provider{t: t, key: key, open: map[string]url.Values{}}
+	p := &provider{key: key, open: map[string]url.Values{}}
 	wellKnown := &oidctest.Server{Algorithms: []string{oidc.ES256},
 		PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "k", Algorithm: oidc.ES256}}}
 	mux := http.NewServeMux()

@@ -62,7 +62,6 @@ type world struct {
 	ports       runtime.Ports
 	desk        *approval.Desk
 	def         *agent.Definition
-	model       *model
 	run         string
 	wokenTokens chan string // completed task tokens
 	fail        atomic.Int64
@@ -77,7 +76,7 @@ type world struct {
 // newWorld returns a world. wrap, if any, changes the table of its desk and runtime.
 func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition, m *model, wrap func(store.Table) store.Table) *world {
 	w := &world{
-		t: t, plain: plain, def: def, model: m, clock: &jumpClock{Clock: clock.System()}, wokenTokens: make(chan string, 1000),
+		t: t, plain: plain, def: def, clock: &jumpClock{Clock: clock.System()}, wokenTokens: make(chan string, 1000),
 		rng: rand.New(rand.NewPCG(uint64(seed), 1)), refunds: map[string][]string{},
 	}
 	w.faulty = &faultyTable{Table: fault.NewTable(plain), rng: rand.New(rand.NewPCG(uint64(seed), 7))}

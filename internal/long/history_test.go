@@ -19,11 +19,9 @@ type operator struct {
 	action approval.Action
 
 	mu     sync.Mutex
-	parked []parked
+	parked []string // approvals
 	wake   chan struct{}
 }
-
-type parked struct{ run, approval string }
 
 func (o *operator) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	if s.Status != run.RunWaiting {
@@ -31,7 +29,7 @@ func (o *operator) Committed(_ context.Context, _ run.Entry, s *run.AgentState) 
 	}
 	o.mu.Lock()
 	for _, c := range s.Waits() {
-		o.parked = append(o.parked, parked{s.Run, c.Wait.Approval})
+		o.parked = append(o.parked, c.Wait.Approval)
 	}
 	o.mu.Unlock()
 	select {
@@ -49,8 +47,8 @@ func (o *operator) work(ctx context.Context, l *lab) error {
 		all := o.parked
 		o.parked = nil
 		o.mu.Unlock()
-		for _, p := range all {
-			_, err := l.Desk.Decide(ctx, approval.DecisionInput{Tenant: local.Tenant, ID: p.approval, Action: o.action, By: ana})
+		for _, id := range all {
+			_, err := l.Desk.Decide(ctx, approval.DecisionInput{Tenant: local.Tenant, ID: id, Action: o.action, By: ana})
 			if err != nil {
 				return err
 			}
