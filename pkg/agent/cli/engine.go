@@ -195,9 +195,9 @@ func (e *engine) newClient(as policy.Principal) *api.Client {
 }
 
 const (
-	defaultGrace = 20 * time.Second       // for running calls after an interrupt
-	silentGrace  = 200 * time.Millisecond // of these, before a note is printed
-	requestGrace = 5 * time.Second        // for HTTP requests after them
+	defaultGrace = 20 * time.Second // for running calls after an interrupt
+	silentGrace  = time.Second      // of these, before a note is printed
+	requestGrace = 5 * time.Second  // for HTTP requests after them
 )
 
 // drainAndClose starts nothing new and waits for running calls, also for runs that other commands follow. It keeps
