@@ -42,8 +42,9 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 	if err != nil {
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}},
-		marksErrors: strings.Contains(model, "anthropic.claude") || strings.Contains(model, "amazon.nova")}
+	isClaude := strings.Contains(model, "anthropic.claude")
+	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}, noVideo: isClaude},
+		marksErrors: isClaude || strings.Contains(model, "amazon.nova")}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
 			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))

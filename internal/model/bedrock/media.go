@@ -66,6 +66,7 @@ type attachments struct {
 	names     map[string]bool // of documents, in lower case
 	documents int
 	bytes     int
+	noVideo   bool // the model's family refuses a request with one
 }
 
 // block makes a block of media. Its error says why the request goes without them.
@@ -88,6 +89,9 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 		}}, nil
 	}
 	if format, ok := videoFormats[kind]; ok {
+		if a.noVideo {
+			return nil, errors.New("the model takes no video")
+		}
 		return &types.ContentBlockMemberVideo{Value: types.VideoBlock{
 			Format: format, Source: &types.VideoSourceMemberBytes{Value: data},
 		}}, nil

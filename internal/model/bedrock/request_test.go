@@ -385,6 +385,9 @@ func TestMediaThatAreLeftOut(t *testing.T) {
 		require.Len(t, got, 1)
 		require.Contains(t, got[0].Content, &types.ContentBlockMemberText{Value: "[" + want + "]"})
 	}
+	got, err := conversation("eu.anthropic.claude-sonnet-4-5-20250929-v1:0", []run.Message{ask("q"), media("f", "video/mp4", "AAAA")})
+	require.NoError(t, err)
+	require.Contains(t, got[0].Content, &types.ContentBlockMemberText{Value: "[f (video/mp4) is left out: the model takes no video]"})
 }
 
 // How large a PDF may be is the model's to say.
