@@ -54,11 +54,12 @@ type Session struct {
 	Expires time.Time
 }
 
-// pendingSignIn is a sign-in that is under way at the provider.
+// pendingSignIn is a sign-in that is under way at the provider, which sends it back as the state. So a browser may have
+// several, one for each of its windows.
 type pendingSignIn struct {
-	State, Nonce, Verifier string
-	To                     string // the path that the person comes back to
-	Expires                time.Time
+	Browser, Nonce, Verifier string
+	To                       string // the path that the person comes back to
+	Expires                  time.Time
 }
 
 // The lives of the cookies. The groups of a session do not change.
@@ -70,8 +71,8 @@ const (
 // The cookies. Their prefix makes browsers take them by https from this very host alone.
 const (
 	sessionCookie = "__Host-countersign"
-	pendingCookie = "__Host-countersign-signin"
-	maxCookie     = 3800 // characters; browsers keep 4096 with the name and the attributes
+	pendingCookie = "__Host-countersign-signin" // the browser
+	maxCookie     = 3800                        // characters; browsers keep 4096 with the name and the attributes
 )
 
 // The paths of the sign-in.
@@ -82,6 +83,8 @@ const (
 	toParameter  = "to"
 	asParameter  = "as"
 	somebodyElse = "somebody-else" // of asParameter: the provider asks anew who it is
+
+	stateParameter = "state" // of OAuth
 )
 
 // SignInPaths returns the paths that an OIDC serves.
@@ -147,11 +150,18 @@ func (o *OIDC) Session(r *http.Request) *Session {
 // begin sends the visitor to the provider.
 func (o *OIDC) begin(w http.ResponseWriter, r *http.Request) {
 	to := ownPath(r.URL.Query().Get(toParameter))
-	p := pendingSignIn{State: o.IDs.Token(), Nonce: o.IDs.Token(), Verifier: oauth2.GenerateVerifier(), To: to,
+	p := pendingSignIn{Nonce: o.IDs.Token(), Verifier: oauth2.GenerateVerifier(), To: to,
 		Expires: o.Clock.Now().Add(pendingLife)}
+	if !o.readCookie(r, pendingCookie, &p.Browser) {
+		p.Browser = o.IDs.Token()
+	}
 	_, provider, err := o.discover(r.Context())
 	if err == nil {
-		err = o.setCookie(w, pendingCookie, p, pendingLife)
+		err = o.setCookie(w, pendingCookie, p.Browser, pendingLife)
+	}
+	var state string
+	if err == nil {
+		state, err = o.seal(stateParameter, p)
 	}
 	if err != nil {
 		o.refuse(w, r, to, err)
@@ -161,20 +171,20 @@ func (o *OIDC) begin(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get(asParameter) == somebodyElse {
 		options = append(options, oauth2.SetAuthURLParam("prompt", "login"))
 	}
-	redirect(w, pagePolicy, o.config(provider).AuthCodeURL(p.State, options...))
+	redirect(w, pagePolicy, o.config(provider).AuthCodeURL(state, options...))
 }
 
 // finish takes what the provider has sent the visitor back with, and makes it a session.
 func (o *OIDC) finish(w http.ResponseWriter, r *http.Request) {
 	var p pendingSignIn
+	var browser string
 	q := r.URL.Query()
-	if !o.readCookie(r, pendingCookie, &p) || !o.Clock.Now().Before(p.Expires) ||
-		subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(p.State)) != 1 {
+	if !o.readCookie(r, pendingCookie, &browser) || !o.open(stateParameter, q.Get(stateParameter), &p) ||
+		!o.Clock.Now().Before(p.Expires) || subtle.ConstantTimeCompare([]byte(p.Browser), []byte(browser)) != 1 {
 		o.refuse(w, r, "/", &signInError{http.StatusBadRequest,
 			"It was not begun in this browser, or it took more than ten minutes. Begin again.", nil})
 		return
 	}
-	o.dropCookie(w, pendingCookie)
 	s, err := o.redeem(r.Context(), q.Get("code"), p)
 	if err == nil {
 		err = o.setCookie(w, sessionCookie, s, sessionLife)
@@ -256,7 +266,8 @@ func (o *OIDC) signOut(w http.ResponseWriter, r *http.Request) {
 		o.writePage(w, http.StatusForbidden, "You are still signed in", "The form was not one of your session.", "")
 		return
 	}
-	o.dropCookie(w, sessionCookie)
+	http.SetCookie(w, &http.Cookie{Name: sessionCookie, Path: "/", MaxAge: -1, HttpOnly: true, Secure: true,
+		SameSite: http.SameSiteLaxMode})
 	o.writePage(w, http.StatusOK, "You are signed out", "The identity provider may still know you in this browser.", "/")
 }
 
@@ -324,18 +335,30 @@ func (o *OIDC) config(p *oidc.Provider) *oauth2.Config {
 		RedirectURL: strings.TrimSuffix(o.Base, "/") + returnPath, Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
 }
 
-// audience separates a cookie's key from those of other cookies, clients and providers.
-func (o *OIDC) audience(cookie string) string {
-	return fmt.Sprintf("%s %q %q", cookie, o.Issuer, o.ClientID)
-}
-
-func (o *OIDC) setCookie(w http.ResponseWriter, name string, value any, life time.Duration) error {
+// seal encrypts a value for one use, such as a cookie, of this client of this provider.
+func (o *OIDC) seal(use string, value any) (string, error) {
 	text, _ := json.Marshal(value) // texts and a time always can be
 	ring, err := o.Ring()
 	if err != nil {
-		return fmt.Errorf("make cookie %s: %w", name, err)
+		return "", fmt.Errorf("make %s: %w", use, err)
 	}
-	sealed, err := ring.Seal(o.audience(name), text)
+	return ring.Seal(o.audience(use), text)
+}
+
+// open reads what seal has written, and reports whether it is that.
+func (o *OIDC) open(use, sealed string, value any) bool {
+	ring, err := o.Ring()
+	if err != nil {
+		return false
+	}
+	text, ok := ring.Open(o.audience(use), sealed)
+	return ok && json.Unmarshal(text, value) == nil
+}
+
+func (o *OIDC) audience(use string) string { return fmt.Sprintf("%s %q %q", use, o.Issuer, o.ClientID) }
+
+func (o *OIDC) setCookie(w http.ResponseWriter, name string, value any, life time.Duration) error {
+	sealed, err := o.seal(name, value)
 	if err == nil && len(sealed) > maxCookie {
 		err = &signInError{http.StatusForbidden, "You are in more groups than a session can hold.", nil}
 	}
@@ -347,23 +370,10 @@ func (o *OIDC) setCookie(w http.ResponseWriter, name string, value any, life tim
 	return nil
 }
 
-func (o *OIDC) dropCookie(w http.ResponseWriter, name string) {
-	http.SetCookie(w, &http.Cookie{Name: name, Path: "/", MaxAge: -1, HttpOnly: true, Secure: true,
-		SameSite: http.SameSiteLaxMode})
-}
-
 // readCookie reads what setCookie has written, and reports whether it is there.
 func (o *OIDC) readCookie(r *http.Request, name string, value any) bool {
 	c, err := r.Cookie(name)
-	if err != nil {
-		return false
-	}
-	ring, err := o.Ring()
-	if err != nil {
-		return false
-	}
-	text, ok := ring.Open(o.audience(name), c.Value)
-	return ok && json.Unmarshal(text, value) == nil
+	return err == nil && o.open(name, c.Value, value)
 }
 
 // writePage writes a page that offers to sign in and come back to a path; "" = it offers nothing.
