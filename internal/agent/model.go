@@ -270,6 +270,9 @@ func (r Request) WithContext(system, session []string) Request {
 	for _, text := range system {
 		r.System = Paragraphs(r.System, text)
 	}
+	if len(session) == 0 {
+		return r
+	}
 	messages := make([]run.Message, len(session))
 	for i, text := range session {
 		messages[i] = r.Once(run.TextFromSystem(text))

@@ -147,6 +147,9 @@ func (c *Chain) BeforeInference(
 // transforms in order.
 func (a Additions) To(r agent.Request) (agent.Request, error) {
 	r = r.WithContext(a.system, a.session)
+	if len(a.transforms) > 0 { // they may change messages in place
+		r.Messages = slices.Clone(r.Messages)
+	}
 	for _, t := range a.transforms {
 		if err := callSafely(func() error { r = t.change(r); return nil }); err != nil {
 			return r, &Error{Plugin: t.plugin, Phase: run.PhaseBeforeInference, Cause: err}

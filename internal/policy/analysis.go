@@ -83,7 +83,11 @@ func newestRoundCalls(s *run.AgentState) []run.Call {
 // modelCalls returns the calls of the newest round without those with which the run asked for more budget, which no
 // model made or is told about.
 func modelCalls(s *run.AgentState) []run.Call {
-	return slices.DeleteFunc(slices.Clone(s.Newest()), func(c run.Call) bool { return c.Budget })
+	all, forBudget := s.Newest(), func(c run.Call) bool { return c.Budget }
+	if slices.ContainsFunc(all, forBudget) {
+		all = slices.DeleteFunc(slices.Clone(all), forBudget)
+	}
+	return all
 }
 
 // isAnalysed reports whether the text heuristic judges a planned reply to s. It judges none after which the run stops
