@@ -282,15 +282,19 @@ func ParseCondition(words string) (run.Condition, error) {
 type Current struct {
 	Permission Permission   // the agent's own
 	Tools      []string     // original names of its tools; a pinned tool that is missing here is disabled
-	Servers    []string     // names of its MCP servers
+	Servers    []MCPServer  // a pinned tool of a server that these deny, or do not lock, is disabled as well
 	Above      []Permission // policies of the agents that delegated the run, the root's first
 }
 
 // Disables reports whether the pinned definition has the tool and the current one no longer does.
 func (n *Current) Disables(pinned *Definition, t ToolSpec) bool {
 	had := slices.ContainsFunc(pinned.Tools, func(p ToolSpec) bool { return p.Name == t.Name })
-	if t.MCP != nil && slices.ContainsFunc(pinned.MCP, func(m MCPServer) bool { return m.Name == t.MCP.Server }) {
-		return !slices.Contains(n.Servers, t.MCP.Server)
+	if t.MCP != nil {
+		named := func(m MCPServer) bool { return m.Name == t.MCP.Server }
+		if was, ok := run.First(pinned.MCP, named); ok {
+			now, ok := run.First(n.Servers, named)
+			return !ok || !now.Wants(t.MCP.Tool) || was.Locked != nil && now.Locked[t.MCP.Tool] != t.MCP.Digest
+		}
 	}
 	return had && !slices.Contains(n.Tools, t.Name)
 }

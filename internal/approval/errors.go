@@ -55,7 +55,7 @@ func (e *PolicyError) Is(target error) bool { return target == ErrPolicyChanged 
 
 func (e *PolicyError) Error() string {
 	return fmt.Sprintf("approval %s is void: the policy that applies to call %s has changed since, "+
-		"or the request does not show that call; it is asked about again", e.Approval.ID, e.Approval.Call())
+		"or the request does not show that call; it is asked about again, or denied by now", e.Approval.ID, e.Approval.Call())
 }
 
 // ChannelError says that a person may not approve by the channel that they have used. The request stays as it is.

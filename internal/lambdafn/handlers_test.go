@@ -309,7 +309,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name]}, nil
 	}, all.Agent), all)
 	def := must(pinned(t.Context(), "default", "files"))
-	require.Equal(t, []string{"web", "fs"}, def.Now.Servers)
+	require.Len(t, def.Now.Servers, 2)
 	for _, name := range []string{"broken", "web"} {
 		_, err := pinned(t.Context(), "default", name)
 		require.ErrorContains(t, err, broken)

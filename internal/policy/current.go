@@ -23,7 +23,7 @@ func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	c := &agent.Current{
 		Permission: now.Permission,
 		Tools:      run.Map(now.Tools, func(t agent.ToolSpec) string { return t.Name }),
-		Servers:    run.Map(now.MCP, func(m agent.MCPServer) string { return m.Name }),
+		Servers:    now.MCP,
 	}
 	for _, name := range pinned.Delegators {
 		if above, ok := find(name); ok {

@@ -80,10 +80,20 @@ func (s *Scenario) loadServers(files map[string]section) {
 			s.servers = append(s.servers, s.parseServer(item))
 		}
 	}
+	s.lockServers(files[agentFile])
+	for _, v := range s.servers {
+		if !slices.ContainsFunc(s.agent.MCP, func(m agent.MCPServer) bool { return m.Name == v.Name }) {
+			f.bad("name", "got %q, want a server of %s", v.Name, agentFile)
+		}
+	}
+}
+
+// lockServers locks the tools of the agent's servers. The agent was read from f.
+func (s *Scenario) lockServers(f section) {
 	for i, m := range s.agent.MCP {
 		at := slices.IndexFunc(s.servers, func(v server) bool { return v.Name == m.Name })
 		if at < 0 {
-			files[agentFile].bad("mcp", "got the server %s, want it in %s", m.Name, mcpFile)
+			f.bad("mcp", "got the server %s, want it in %s", m.Name, mcpFile)
 			continue
 		}
 		v := s.servers[at]
@@ -95,11 +105,6 @@ func (s *Scenario) loadServers(files map[string]section) {
 			if t.After == "" {
 				s.agent.MCP[i].Locked[t.Name] = t.listed().Digest
 			}
-		}
-	}
-	for _, v := range s.servers {
-		if !slices.ContainsFunc(s.agent.MCP, func(m agent.MCPServer) bool { return m.Name == v.Name }) {
-			f.bad("name", "got %q, want a server of %s", v.Name, agentFile)
 		}
 	}
 }

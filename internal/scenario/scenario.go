@@ -95,7 +95,8 @@ func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scen
 		// The definition that a line deploy puts in place. Its tools stay those of the first.
 		then := &Scenario{problems: s.problems, options: s.options}
 		then.loadAgent(f)
-		then.agent.Tools = s.agent.Tools
+		then.agent.Tools, then.servers = s.agent.Tools, s.servers
+		then.lockServers(f)
 		s.redeployed = &then.agent
 	}
 	s.people = loadPeople(files[peopleFile])

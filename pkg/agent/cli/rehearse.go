@@ -341,13 +341,8 @@ func (r *rehearsal) compare(one *rehearsedRun, def *agent.Definition, s *run.Age
 	}
 	if n := current.Now; n != nil {
 		for _, t := range def.Tools {
-			if t.MCP == nil && !slices.Contains(n.Tools, t.Name) {
+			if n.Disables(def, t) {
 				one.changes("the new definition has no tool %s: calls of it are denied", t.Name)
-			}
-		}
-		for _, m := range def.MCP {
-			if !slices.Contains(n.Servers, m.Name) {
-				one.changes("the new definition has no server %s: calls of its tools are denied", m.Name)
 			}
 		}
 	}
