@@ -282,7 +282,7 @@ func (r *rehearsal) rehearse(ctx context.Context, one *rehearsedRun) {
 	r.compare(one, def, s)
 }
 
-// linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls
+// linked looks whether the build has the code and agents that the pinned definition names, and takes the arguments of the calls
 // that are open.
 func (r *rehearsal) linked(run *rehearsedRun, def *agent.Definition, s *run.AgentState) {
 	if err := def.CheckPinned(); err != nil {
@@ -292,20 +292,28 @@ func (r *rehearsal) linked(run *rehearsedRun, def *agent.Definition, s *run.Agen
 		run.breaks("code that its definition names is not in this build: %v", err)
 	}
 	for _, t := range def.Tools {
-		if t.Kind != agent.KindInternal && t.Kind != "" {
-			continue
+		var now agent.ToolSpec
+		needs, ok := "tool "+t.Name, true
+		switch {
+		case t.Agent != nil:
+			needs = "agent " + t.Agent.Agent
+			_, ok = r.Agents(t.Agent.Agent)
+		case t.Kind == agent.KindInternal || t.Kind == "":
+			var code tool.Tool
+			if code, ok = r.Tools.Lookup(t.Name); ok {
+				now = code.Spec()
+			}
 		}
-		code, ok := r.Tools.Lookup(t.Name)
 		if !ok {
-			run.changes("tool %s is not in this build: calls of it fail", t.Name)
+			run.changes("%s is not in this build: calls of %s fail", needs, t.Name)
 		}
 		for _, c := range s.Live {
-			if c.Tool != t.Name || c.Status.Terminal() {
+			if c.Tool != t.Name || c.Status.Terminal() || c.Child != "" {
 				continue
 			}
 			if !ok {
-				run.breaks("tool %s is not in this build, and call %s is open", t.Name, c.ID)
-			} else if now := code.Spec(); len(now.Schema) > 0 && tool.Validate(now, c.Input) != nil {
+				run.breaks("%s is not in this build, and call %s is open", needs, c.ID)
+			} else if len(now.Schema) > 0 && tool.Validate(now, c.Input) != nil {
 				run.breaks("the arguments of call %s are not what tool %s takes in this build", c.ID, t.Name)
 			}
 		}

@@ -165,3 +165,18 @@ func TestServiceCall(t *testing.T) {
 	require.Equal(t, []string{"call c1: pay waits for an answer"}, rep.Runs[0].Next)
 	require.Zero(t, rep.Breaks+rep.Changes, "%+v", rep.Runs)
 }
+
+// TestAgentGone: a call that is to be delegated breaks without the agent, and one that is delegated does not.
+func TestAgentGone(t *testing.T) {
+	for verdict, breaks := range map[string]int{"ask": 1, "allow": 0} {
+		o := newDelegationHarness(t)
+		o.write("agent.yaml", strings.Replace(delegatingAgent, "default: allow", "default: "+verdict, 1))
+		o.exits(3, "run", o.dir, "--message", "Search.")
+		rep := o.rehearse()
+		require.Zero(t, rep.Breaks, "%s: %+v", verdict, rep.Runs)
+		o.registry = testRegistry()
+		rep = o.rehearse()
+		require.Equal(t, breaks, rep.Breaks, "%s: %+v", verdict, rep.Runs)
+		require.Contains(t, rep.Runs[0].Changes, "agent tidy is not in this build: calls of search fail")
+	}
+}
