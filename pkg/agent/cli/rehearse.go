@@ -364,6 +364,7 @@ var nextWords = map[policy.ActionKind]string{
 	policy.ActInfer: "the model is asked", policy.ActWait: "the run waits", policy.ActEnd: "the run ends",
 	policy.ActDone:  "the run has ended",
 	policy.ActTools: "its calls are carried out", policy.ActList: "its servers are listed",
+	policy.ActBudget: "people are asked for more budget", policy.ActContinue: "its next execution begins",
 }
 
 // next is what the gate says of an open call as if nobody had decided about it yet.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -120,6 +121,14 @@ func TestNewBuilds(t *testing.T) {
 				require.Contains(t, strings.Join(rep.Runs[0].Breaks, "\n"), part)
 			}
 		})
+	}
+}
+
+// TestNextWords: whatever comes next is said.
+func TestNextWords(t *testing.T) {
+	for _, kind := range []policy.ActionKind{policy.ActList, policy.ActInfer, policy.ActTools, policy.ActBudget,
+		policy.ActWait, policy.ActContinue, policy.ActEnd, policy.ActDone} {
+		require.NotEmpty(t, nextWords[kind], kind)
 	}
 }
 
