@@ -306,13 +306,14 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	}
 
 	pinned := readableDefinitions(runtime.WithCurrentPolicy(func(_ context.Context, _, name string) (*agent.Definition, error) {
-		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name]}, nil
+		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name],
+			Builder: map[string]string{"newer": "brief"}[name]}, nil
 	}, all.Agent), all)
 	def := must(pinned(t.Context(), "default", "files"))
 	require.Len(t, def.Now.Servers, 2)
-	for _, name := range []string{"broken", "web"} {
+	for name, says := range map[string]string{"broken": broken, "web": broken, "newer": `agent newer: builder: got "brief"`} {
 		_, err := pinned(t.Context(), "default", name)
-		require.ErrorContains(t, err, broken)
+		require.ErrorContains(t, err, says)
 		require.Equal(t, KindInternal, kindOf(err), "the execution ends and its run is left open")
 	}
 }

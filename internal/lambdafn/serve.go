@@ -263,10 +263,11 @@ type deployable struct {
 }
 
 // readableDefinitions returns the definitions by which runs go on. If an agent's file cannot be read, its policy may be
-// stricter than the pinned one: that is an error.
+// stricter than the pinned one: that is an error, as is code that this version does not have.
 func readableDefinitions(tightened runtime.Definitions, agents *registry.Registry) runtime.Definitions {
+	linked := runtime.WithLinkedCode(tightened, agents.Hooks())
 	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
-		def, err := tightened(ctx, tenant, digest)
+		def, err := linked(ctx, tenant, digest)
 		if err != nil {
 			return nil, err
 		}

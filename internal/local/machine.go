@@ -166,7 +166,7 @@ func New(c Config) (*Machine, error) {
 			if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrModelBusy) {
 				m.report(function, err)
 			}
-			if errors.Is(err, runtime.ErrOtherProcess) {
+			if errors.Is(err, runtime.ErrOtherProcess) || errors.Is(err, approval.ErrNotLinked) {
 				err = fmt.Errorf("%w: %w", asl.ErrStalled, err)
 			}
 			return out, err
@@ -196,7 +196,8 @@ func New(c Config) (*Machine, error) {
 	}
 	m.Family, m.CleansUp = m.Ports.NotifyFamily, true
 	if c.SharesRuns {
-		m.CheckLinked = m.canCarryOut
+		m.Shown, m.CheckLinked = m.Definitions, m.canCarryOut
+		m.Definitions = runtime.WithLinkedCode(m.Shown, c.Hooks)
 	}
 	m.Compose()
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, TrustWoken: true, Void: m.Desk.Void}
@@ -400,6 +401,9 @@ func (m *Machine) canCarryOut(ctx context.Context, a approval.Approval) error {
 		return err
 	}
 	def, err := m.Definitions(ctx, a.Tenant, l.State.Definition)
+	if errors.Is(err, approval.ErrNotLinked) {
+		return fmt.Errorf("approval %s of run %s is left pending: %w", a.ID, a.Run, err)
+	}
 	if err != nil {
 		return nil
 	}

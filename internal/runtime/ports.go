@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -219,6 +220,22 @@ func WithCurrentPolicy(pinned Definitions, agents agent.Agents) Definitions {
 		now := *def
 		now.Now = policy.CurrentOf(def, agents)
 		return &now, nil
+	}
+}
+
+// WithLinkedCode returns the definitions of runs that this process can carry on: a definition that names code which is
+// not there is approval.ErrNotLinked, and its run is left to another process or version. A missing tool is no reason for
+// that, as only calls of it need it.
+func WithLinkedCode(all Definitions, code hook.Set) Definitions {
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		def, err := all(ctx, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		if missing := code.Check(def); missing != nil {
+			return nil, fmt.Errorf("agent %s: %w: %w", def.Name, missing, approval.ErrNotLinked)
+		}
+		return def, nil
 	}
 }
 
