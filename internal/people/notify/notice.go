@@ -311,9 +311,11 @@ func (t *contact) retry(at time.Time) {
 }
 
 // nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.
-func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) (at time.Time) {
+func (n *Notifier) nextCheck(
+	have *notice, a approval.Approval, seats []recipient, now time.Time,
+) (at time.Time) {
 	if a.Status != approval.Pending { // the next retry of a failed update
-		for _, t := range n.Contacts {
+		for _, t := range have.Contacts {
 			if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
 				at = t.Next
 			}
@@ -336,14 +338,15 @@ func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time
 		sooner(a.RequestedAt.Add(time.Duration(remindersDue(a, now)+1) * time.Duration(a.RemindSeconds) * time.Second))
 	}
 	for _, s := range seats {
-		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
+		if t := have.contact(s.person.ID, s.channel.Name()); t != nil {
 			sooner(t.Next)
 		}
 	}
-	if n.Remarks < len(a.Thread) {
-		sooner(n.NextRemarkTry)
+	if have.Remarks < len(a.Thread) {
+		sooner(have.NextRemarkTry)
 	}
-	if slices.ContainsFunc(n.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
+	nobody := len(seats) == 0 && len(n.Channels) > 0 && n.Directory != nil // who joins the approvers is told
+	if nobody || slices.ContainsFunc(have.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
 		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
 	}
 	return at

@@ -320,6 +320,14 @@ func TestThreadTellsWhoIsMeant(t *testing.T) {
 	require.Empty(t, w.takeSent())
 }
 
+// Whoever joins approvers of whom nobody could be told is told soon, also where nobody is reminded.
+func TestWhoJoinsAGroupOfNobodyIsTold(t *testing.T) {
+	w := told(t, func(a *approval.Approval) { a.Approvers = []string{"group:later"} })
+	w.people.people[1].Groups = []string{"group:later"}
+	w.sweep(minUpdateCheck)
+	require.Equal(t, []string{"ben email asked"}, w.takeSent())
+}
+
 // What one request's notice does wrong stops no other one: neither one that makes no sense nor one that the table cannot read.
 func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 	for name, unreadable := range map[string]bool{"broken": false, "unreadable": true} {

@@ -152,7 +152,7 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 		return nil, err
 	}
 	if len(owed) == 0 {
-		next := have.nextCheck(a, seats, at)
+		next := p.nextCheck(&have, a, seats, at)
 		if !begun && have.stored.After(at) && !have.stored.After(next) { // an earlier check is scheduled already
 			return nil, nil
 		}
@@ -251,7 +251,8 @@ func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []delivery
 	r.notice.apply(r.a, done)
 	now := p.Clock.Now()
 	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
-		r.notice.Due = r.notice.nextCheck(r.a, r.recipients, slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
+		r.notice.Due = p.nextCheck(&r.notice, r.a, r.recipients,
+			slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
 	}
 	if err = r.notice.save(ctx, p.Table); !errors.Is(err, errStaleNotice) {
 		return err
