@@ -20,32 +20,44 @@ import (
 // as long as it has timed work. It holds people's ids and the channels' message ids, and no content of the request
 // (A2).
 type notice struct {
-	Tenant        string    `json:"-"`
-	ID            string    `json:"-"` // of the request
-	Run           string    `json:"-"` // of the request; part of the index key
-	Contacts      []contact `json:"contacts,omitempty"`
-	Remarks       int       `json:"remarks,omitempty"`      // how many remarks of the thread people were told of
-	RemarkTries   int       `json:"remarkTries,omitempty"`  // failed attempts in a row to tell of the next remark
-	NextRemarkTry time.Time `json:"nextRemarkTry,omitzero"` // no attempt before this time
-	Failures      int       `json:"failures,omitempty"`     // failed attempts in a row at the whole notice
-	Reminded      int64     `json:"reminders,omitempty"`    // reminders sent; for people who read the item
-	Due           time.Time `json:"due,omitzero"`           // next check; zero = never, and the notice is not in the index
-	rev           int64     // revision of the item as read; 0 = there is none
-	stored        time.Time // Due as it was read
+	Tenant   string    `json:"-"`
+	ID       string    `json:"-"` // of the request
+	Run      string    `json:"-"` // of the request; part of the index key
+	Contacts []contact `json:"contacts,omitempty"`
+	Remarks  int       `json:"remarks,omitempty"`   // how many remarks of the thread were told of, but for Missed
+	Missed   []missed  `json:"missed,omitempty"`    // messages about remarks that did not get through
+	Failures int       `json:"failures,omitempty"`  // failed attempts in a row at the whole notice
+	Reminded int64     `json:"reminders,omitempty"` // reminders sent; for people who read the item
+	Due      time.Time `json:"due,omitzero"`        // next check; zero = never, and the notice is not in the index
+	rev      int64     // revision of the item as read; 0 = there is none
+	stored   time.Time // Due as it was read
+}
+
+// missed is a message about a remark that is tried again.
+type missed struct {
+	To      string `json:"to"`
+	Channel string `json:"channel"`
+	Remark  int    `json:"remark"` // from 1
+	attempts
+}
+
+// attempts are the failed attempts at a message.
+type attempts struct {
+	Tries int       `json:"tries,omitempty"`
+	Next  time.Time `json:"next,omitzero"` // no retry before this time
 }
 
 // contact is the state of one person on one channel.
 type contact struct {
 	To          string          `json:"to"`
 	Channel     string          `json:"channel"`
-	First       Occasion        `json:"as"`             // asked, or escalated
-	Refs        []string        `json:"refs,omitempty"` // updatable messages: the first and the newest
-	At          time.Time       `json:"at,omitzero"`    // of the newest message; zero = none was sent yet
-	Round       int64           `json:"round"`          // newest reminder that was sent; -1 = not even the first message
-	Tries       int             `json:"tries,omitempty"`
-	Next        time.Time       `json:"next,omitzero"`   // no retry before this time
+	First       Occasion        `json:"as"`              // asked, or escalated
+	Refs        []string        `json:"refs,omitempty"`  // updatable messages: the first and the newest
+	At          time.Time       `json:"at,omitzero"`     // of the newest message; zero = none was sent yet
+	Round       int64           `json:"round"`           // newest reminder that was sent; -1 = not even the first message
 	Shows       approval.Status `json:"shows,omitempty"` // outcome that the messages show; "" = pending
 	AskedDigest string          `json:"asks,omitempty"`  // digest of the action in the newest message
+	attempts
 }
 
 const (
@@ -235,25 +247,34 @@ func (n *notice) updateDeliveries(a approval.Approval, channel func(name string)
 }
 
 func (n *notice) apply(a approval.Approval, all []delivery) {
-	remarked, failed := 0, false // of the messages about remarks
 	for _, s := range all {
 		if s.remark > 0 {
-			remarked, failed = max(remarked, s.remark), failed || s.err != nil
+			n.applyRemarkSent(s)
 		} else if s.updates == "" {
 			n.applyRequestSent(a, s)
 		}
 	}
-	if failed {
-		n.RemarkTries++
-	}
-	switch {
-	case remarked == 0:
-	case failed && n.RemarkTries < maxTries:
-		n.NextRemarkTry = all[len(all)-1].at.Add(retryDelay(n.RemarkTries))
-	default:
-		n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, remarked), 0, time.Time{}
-	}
 	n.applyUpdatesSent(a, all)
+}
+
+func (n *notice) applyRemarkSent(s delivery) {
+	n.Remarks = max(n.Remarks, s.remark)
+	m := missed{To: s.to.ID, Channel: s.channel.Name(), Remark: s.remark}
+	if i := n.missedAt(m); i >= 0 {
+		m = n.Missed[i]
+		n.Missed = slices.Delete(n.Missed, i, i+1)
+	}
+	if s.err != nil && m.Tries+1 < maxTries {
+		m.retry(s.at)
+		n.Missed = append(n.Missed, m)
+	}
+}
+
+// missedAt returns the index in Missed of the message to that person on that channel about that remark; -1 = none.
+func (n *notice) missedAt(m missed) int {
+	return slices.IndexFunc(n.Missed, func(o missed) bool {
+		return o.To == m.To && o.Channel == m.Channel && o.Remark == m.Remark
+	})
 }
 
 func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
@@ -305,7 +326,7 @@ func (n *notice) applyUpdatesSent(a approval.Approval, all []delivery) {
 }
 
 // retry sets when a message that failed at that time is tried again.
-func (t *contact) retry(at time.Time) {
+func (t *attempts) retry(at time.Time) {
 	t.Tries++
 	t.Next = at.Add(retryDelay(t.Tries))
 }
@@ -342,8 +363,8 @@ func (n *Notifier) nextCheck(
 			sooner(t.Next)
 		}
 	}
-	if have.Remarks < len(a.Thread) {
-		sooner(have.NextRemarkTry)
+	for _, m := range have.Missed {
+		sooner(m.Next)
 	}
 	nobody := len(seats) == 0 && len(n.Channels) > 0 && n.Directory != nil // who joins the approvers is told
 	if nobody || slices.ContainsFunc(have.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
@@ -380,32 +401,36 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.
 	return all, nil
 }
 
-// remarkDeliveries returns the messages about remarks that nobody was told of. A question is for the requesters, an
-// answer for those who asked.
+// remarkDeliveries returns the messages about remarks that are due. A question is for the requesters, an answer for
+// those who asked.
 func (n *Notifier) remarkDeliveries(
 	ctx context.Context, have *notice, a approval.Approval, now time.Time,
 ) (out []delivery, err error) {
-	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
+	if n.Directory == nil {
 		return nil, nil
 	}
-	for i := have.Remarks; i < len(a.Thread) && n.Directory != nil; i++ {
-		by, occasion, to := a.Thread[i].By, Question, a.Requesters
-		var asked []string
-		for _, r := range a.Thread[:i] {
-			if !slices.Contains(a.Requesters, r.By) {
-				asked = append(asked, r.By)
-			}
-		}
-		if slices.Contains(a.Requesters, by) && len(asked) > 0 {
+	var asked []string // by those who are no requesters
+	for i, r := range a.Thread {
+		isNew := i >= have.Remarks
+		occasion, to := Question, a.Requesters
+		if !slices.Contains(a.Requesters, r.By) {
+			asked = append(asked, r.By)
+		} else if len(asked) > 0 {
 			occasion, to = Answer, asked
+		}
+		if !isNew && !slices.ContainsFunc(have.Missed, func(m missed) bool { return m.Remark == i+1 }) {
+			continue
 		}
 		people, err := n.Directory.Members(ctx, a.Tenant, to)
 		if err != nil {
 			return nil, fmt.Errorf("find who is told of a remark about approval %s: %w", a.ID, err)
 		}
-		others := slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by })
+		others := slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == r.By })
 		for _, s := range n.listRecipients(others) {
-			out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
+			at := have.missedAt(missed{To: s.person.ID, Channel: s.channel.Name(), Remark: i + 1})
+			if isNew || at >= 0 && !now.Before(have.Missed[at].Next) {
+				out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
+			}
 		}
 	}
 	if len(out) == 0 { // nobody to tell

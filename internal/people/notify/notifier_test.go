@@ -320,6 +320,39 @@ func TestThreadTellsWhoIsMeant(t *testing.T) {
 	require.Empty(t, w.takeSent())
 }
 
+// A question that does not get through on one channel is not asked again on another, and each of many who asked hears the answer.
+func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
+	w := newFixture(t)
+	for i := range batchSize {
+		w.people.people = append(w.people.people, person.Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Email: "p@acme.example"})
+	}
+	w.people.people[3].Slack, w.slack.failures = "U4", 100
+	w.store(newRequest(func(a *approval.Approval) {
+		for _, p := range w.people.people {
+			a.Thread = append(a.Thread, approval.Remark{By: p.ID, At: day, Text: "?"})
+		}
+		a.Thread[3].Text = "!"
+	}))
+	tries := 0
+	w.email.beforeSend = func() error {
+		if tries++; tries == 2*batchSize+5 { // among the questions
+			return errReset
+		}
+		return nil
+	}
+	for at := time.Duration(0); at < time.Hour; at += time.Minute {
+		w.notifyPeople()
+		w.clock.AdvanceTo(day.Add(at))
+	}
+	got := map[string]int{}
+	for _, line := range w.takeSent() {
+		got[line]++
+	}
+	require.Equal(t, 1, got["ana email answer"])
+	require.Equal(t, 1, got["ben email answer"])
+	require.Equal(t, len(w.people.people)-1, got["dan email question"], "one for each remark but his own")
+}
+
 // Whoever joins approvers of whom nobody could be told is told soon, also where nobody is reminded.
 func TestWhoJoinsAGroupOfNobodyIsTold(t *testing.T) {
 	w := told(t, func(a *approval.Approval) { a.Approvers = []string{"group:later"} })

@@ -213,7 +213,7 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
 			return r.notice.save(ctx, p.Table)
 		}
 		n := min(batchSize, len(r.deliveries))
-		for n < len(r.deliveries) && r.deliveries[n].updatesWith(r.deliveries[n-1]) {
+		for n < len(r.deliveries) && r.deliveries[n].recordedWith(r.deliveries[n-1]) {
 			n++
 		}
 		some := r.deliveries[:n]
@@ -330,9 +330,10 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 
 func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
 
-// updatesWith reports whether two deliveries update messages of one contact, which is done once all of them are.
-func (d delivery) updatesWith(o delivery) bool {
-	return d.updates != "" && o.updates != "" && d.groupKey() == o.groupKey()
+// recordedWith reports whether two deliveries are recorded together: those about remarks, and updates of one contact's
+// messages. What the notice has of either is all or nothing.
+func (d delivery) recordedWith(o delivery) bool {
+	return d.remark > 0 && o.remark > 0 || d.updates != "" && o.updates != "" && d.groupKey() == o.groupKey()
 }
 
 func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(), d.occasion} }
