@@ -70,6 +70,7 @@ type testChannel struct {
 	w          *fixture
 	failures   int          // so many messages do not get through
 	beforeSend func() error // is called before each message
+	until      time.Time    // the deadline of the newest message
 }
 
 func (b *testChannel) Name() string { return b.name }
@@ -78,7 +79,8 @@ func (b *testChannel) Reaches(p person.Person) bool {
 	return b.name == "email" && p.Email != "" || b.name == "slack" && p.Slack != ""
 }
 
-func (b *testChannel) Send(_ context.Context, m Message) (string, error) {
+func (b *testChannel) Send(ctx context.Context, m Message) (string, error) {
+	b.until, _ = ctx.Deadline()
 	if err := b.deliver(); err != nil {
 		return "", err
 	}

@@ -483,6 +483,50 @@ func TestC3WhoeverIsAtItIsLeftToIt(t *testing.T) {
 	require.Empty(t, w.takeSent())
 }
 
+// C3: nobody is told twice because messages take longer than a lease, of one request or of several.
+func TestC3ALeaseLastsAsLongAsItsMessages(t *testing.T) {
+	for requests, took := range map[int]time.Duration{1: 11 * time.Second, 3: 5 * time.Second, 2 * (maxSingle + 1): 9 * time.Second} {
+		w, other, busy := newFixture(t), (*Notifier)(nil), false
+		for i := range 8 {
+			w.people.people = append(w.people.people, person.Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Slack: "U5"})
+		}
+		var ids []string
+		for i := range requests {
+			ids = append(ids, w.store(newRequest(func(a *approval.Approval) {
+				if a.ID = fmt.Sprint("a", i); i > maxSingle {
+					a.Approvers = []string{"user:cleo", "user:dan"}
+				}
+			})).ID)
+		}
+		other = w.notifier()
+		w.slack.beforeSend = func() error {
+			if w.clock.AdvanceTo(w.clock.Now().Add(took)); !busy {
+				busy = true
+				defer func() { busy = false }()
+				_, err := other.ProcessDue(context.Background(), 100)
+				return err
+			}
+			return nil
+		}
+		_, err := w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true}, ids...)
+		require.NoError(t, err)
+		got := map[string]int{}
+		for _, m := range w.sent {
+			got[m.to+m.channel+m.shown]++
+		}
+		for to, n := range got {
+			require.Equal(t, 1, n, "%s of %d requests", to, requests)
+		}
+	}
+}
+
+// C3: what a decision waits for leaves time to record what was sent.
+func TestC3SendingLeavesTimeToRecord(t *testing.T) {
+	w := told(t)
+	w.n.NotifyChange(context.Background(), w.update(func(a *approval.Approval) { a.Digest = "d2" }))
+	require.Equal(t, w.clock.Now().Add(updateTimeout), w.slack.until)
+}
+
 // noRuns has no run any more.
 type noRuns struct{}
 

@@ -207,27 +207,30 @@ func (n *Notifier) listDeliveries(
 
 // sendAll sends the deliveries in batches, records each batch, and warns of failures.
 func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
+	sending, cancel := p.withSendTime(ctx)
+	defer cancel()
 	for len(r.deliveries) > 0 {
+		start := p.Clock.Now()
 		if p.isOutOfTime(ctx) { // another pass continues
-			r.notice.Due = p.Clock.Now()
+			r.notice.Due = start
 			return r.notice.save(ctx, p.Table)
 		}
-		n := min(batchSize, len(r.deliveries))
-		for n < len(r.deliveries) && r.deliveries[n].recordedWith(r.deliveries[n-1]) {
-			n++
+		if err := p.renewLease(ctx, r); err != nil {
+			return err
 		}
-		some := r.deliveries[:n]
-		r.deliveries = r.deliveries[n:]
 		var done []delivery
-		for _, d := range some {
+		for _, d := range r.deliveries {
+			if n := len(done); n > 0 && p.isBatchFull(ctx, n, start) && !d.recordedWith(done[n-1]) {
+				break
+			}
 			var m Message
-			m, d.err = p.buildMessage(ctx, r, d)
+			m, d.err = p.buildMessage(sending, r, d)
 			switch {
 			case d.err != nil:
 			case d.updates != "":
-				d.err = d.channel.Update(ctx, d.updates, m)
+				d.err = d.channel.Update(sending, d.updates, m)
 			default:
-				d.ref, d.err = d.channel.Send(ctx, m)
+				d.ref, d.err = d.channel.Send(sending, m)
 			}
 			if d.at = p.Clock.Now().Truncate(time.Millisecond); d.err != nil {
 				p.warn(fmt.Sprintf("tell somebody of approval %s by %s", r.a.ID, d.channel.Name()), d.err)
@@ -235,11 +238,40 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
 			p.count(d)
 			done = append(done, d)
 		}
+		r.deliveries = r.deliveries[len(done):]
 		if err := p.recordSent(ctx, r, done); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// withSendTime leaves recordReserve of the time for recording what was sent.
+func (p *pass) withSendTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return p.Clock.WithTimeout(ctx, deadline.Sub(p.Clock.Now())-recordReserve)
+}
+
+// renewLease leases a request anew if the messages before it took much of its lease.
+func (p *pass) renewLease(ctx context.Context, r *leasedRequest) error {
+	have, now := r.notice, p.Clock.Now()
+	if now.Add(lease / 2).Before(have.Due) {
+		return nil
+	}
+	have.Due = now.Add(lease)
+	err := have.save(ctx, p.Table)
+	if err == nil {
+		r.notice = have
+	}
+	return err
+}
+
+// isBatchFull reports whether the n messages that were sent since start have to be recorded before the next one.
+func (p *pass) isBatchFull(ctx context.Context, n int, start time.Time) bool {
+	return n >= batchSize || p.Clock.Now().Sub(start) >= lease/4 || p.isOutOfTime(ctx)
 }
 
 // errMerged says that another process had written the notice, and that the request is to be read again.
@@ -320,7 +352,9 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 			open = p.recordAllSent(ctx, open, done)
 			clear(done)
 		}
-		left := slices.DeleteFunc(of[to], func(r *leasedRequest) bool { return !slices.Contains(open, r) })
+		left := slices.DeleteFunc(of[to], func(r *leasedRequest) bool {
+			return !slices.Contains(open, r) || p.renewLease(ctx, r) != nil // sendAll meets the error again
+		})
 		if len(left) > maxSingle {
 			p.sendGroup(ctx, to, left, done)
 		}
@@ -359,7 +393,9 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 		}
 	}
 	if err == nil {
-		_, err = deliveries[0].channel.Send(ctx, m)
+		sending, cancel := p.withSendTime(ctx)
+		_, err = deliveries[0].channel.Send(sending, m)
+		cancel()
 	}
 	if err != nil {
 		p.warn(fmt.Sprintf("tell somebody of %d requests of run %s by %s", len(of), of[0].a.Run, to.channel), err)
