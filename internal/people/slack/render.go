@@ -3,6 +3,7 @@ package slack
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -83,16 +84,21 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 	blocks = append(blocks, section(m.Opening()))
 	for _, s := range d.Sections {
 		blocks = append(blocks, section(s.Title))
-		if s.Rows[0].Name == "" {
-			blocks = append(blocks, textBlocks(s.Rows)...)
-			continue
-		}
-		for i, l := range s.Rows { // facts, in columns
-			if i%maxFields == 0 {
-				blocks = append(blocks, block{Type: "section"})
+		for rows := s.Rows; len(rows) > 0; {
+			n := slices.IndexFunc(rows, func(l show.Row) bool { return l.Name != "" })
+			if n == 0 { // facts, in columns
+				facts := block{Type: "section"}
+				for ; n < min(len(rows), maxFields) && rows[n].Name != ""; n++ {
+					facts.Fields = append(facts.Fields, *plainText(rows[n].Text().String()))
+				}
+				blocks = append(blocks, facts)
+			} else {
+				if n < 0 {
+					n = len(rows)
+				}
+				blocks = append(blocks, textBlocks(rows[:n])...)
 			}
-			last := &blocks[len(blocks)-1]
-			last.Fields = append(last.Fields, *plainText(l.Text().String()))
+			rows = rows[n:]
 		}
 	}
 	// A click can decide the request if it is about one call, and was sent to an approver.

@@ -3,6 +3,7 @@ package slack_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,13 @@ Deny
 Open page`), shown(m))
 	require.NotContains(t, m.Text, "refund", "notifications hold words of ours alone")
 	require.NotContains(t, string(m.Raw), "acme", "nothing of the tenant's beyond what is shown")
+
+	read := newMessage(ana, "broken chair") // what it depends on is JSON among facts
+	facts := &read.Shown.Sections[1].Rows
+	*facts = slices.Insert(*facts, 1, show.Row{Depth: 1, Label: text("from")}, show.Row{Depth: 2, Label: text("iban"), Value: text("DE")})
+	_, err = c.Send(t.Context(), read)
+	require.NoError(t, err)
+	require.Contains(t, shown(s.Messages()[1]), "\ntool: refund\n  from:\n    iban: DE\nexpires: ")
 }
 
 // What stands in an argument is shown as it is, once, and changes nothing else of the message.
