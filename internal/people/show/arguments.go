@@ -154,13 +154,14 @@ func (s *builder) questionRows() []Row {
 		q = textf("%1 %2", q, quotedText(t.Message, s.findSecrets(t.Message)))
 	}
 	lines := []Row{{Value: q}}
+	schema := s.view.tool(first(s.a.Tools)).Schema // parameters are of the arguments, mostly
 	for _, p := range []struct {
-		label string
-		raw   json.RawMessage
-	}{{"with", t.Parameters}, {"the answer must fit", t.ResponseSchema}} {
+		label       string
+		raw, schema json.RawMessage
+	}{{"with", t.Parameters, schema}, {"the answer must fit", t.ResponseSchema, nil}} {
 		if p.raw != nil && string(p.raw) != string(s.a.Args) {
 			lines = append(lines, Row{Label: ownText(p.label)})
-			for _, l := range s.arguments(p.raw, nil) {
+			for _, l := range s.arguments(p.raw, p.schema) {
 				l.Depth++
 				lines = append(lines, l)
 			}

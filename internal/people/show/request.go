@@ -344,6 +344,12 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 		}
 		all = append(all, event{at, lines})
 	}
+	var answers json.RawMessage // the schema of answers to the tool's question
+	if q := a.Ticket; q != nil {
+		if answers = q.ResponseSchema; q.Mode == run.TicketPass { // they become the arguments
+			answers = t.Schema
+		}
+	}
 	add(a.RequestedAt, nil, ownText("asked by "), Bare(a.Agent))
 	if !a.EscalatedAt.IsZero() {
 		add(a.EscalatedAt, nil, ownText("asked as well: "), namesText(a.EscalateTo))
@@ -357,7 +363,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 		case d.Action == approval.Edit:
 			args = s.arguments(d.Args, t.Schema)
 		case a.Kind == approval.KindInput, a.Kind == approval.KindOutcome:
-			args = s.arguments(d.Args, nil)
+			args = s.arguments(d.Args, answers)
 		}
 		verb := ownText(decisionVerb(d.Action, a.Kind))
 		if len(d.Tools) > 0 {

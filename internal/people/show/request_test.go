@@ -315,7 +315,7 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.RuleNote = "note " + secret
 	a.Thread = []approval.Remark{{By: "user:x", At: noon, Text: "is " + secret + " right?"}}
 	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
-	a.Ticket = &run.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
+	a.Ticket = &run.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2","pin":1234}`)}
 	v := show.View{ModelText: "I use " + secret, Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}}
 	a.OriginalArgs = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
 	a.Precondition = &run.Checked{
@@ -331,6 +331,11 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 		for _, hidden := range []string{secret, "hunter2", "1234"} {
 			require.NotContains(t, shown, hidden)
 		}
+	}
+	a.Kind, a.Ticket.ResponseSchema = approval.KindInput, json.RawMessage(`{"properties":{"code":{"x-secret":true}}}`)
+	for mode, answer := range map[run.TicketMode]string{run.TicketResult: `{"code":1234}`, run.TicketPass: `{"pin":1234}`} {
+		a.Ticket.Mode, a.Decisions = mode, []approval.Decision{{By: "user:x", Action: approval.Approve, At: noon, Args: json.RawMessage(answer)}}
+		require.NotContains(t, fmt.Sprintf("%v", show.BuildDocument(a, v)), "1234", mode)
 	}
 	require.Contains(t, text.String(), `
     password: \{masked, 7 characters}
