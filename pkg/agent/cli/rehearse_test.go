@@ -175,6 +175,15 @@ func TestServiceCall(t *testing.T) {
 	require.Zero(t, rep.Breaks+rep.Changes, "%+v", rep.Runs)
 }
 
+// TestServerGone: the tools of a server that the new definition does not have are named.
+func TestServerGone(t *testing.T) {
+	d, run := parkPayer(t, payerAgent)
+	d.pinTo(run, `{"name":"payer","mcp":[{"name":"files","url":"https://files.example.com/mcp"}],
+		"tools":[{"name":"files.delete","kind":"mcp","effect":"read","mcp":{"server":"files","tool":"delete","digest":"d"}}]}`)
+	rep := d.rehearse("--agent", d.dir)
+	require.Equal(t, []string{"the new definition has no tool files.delete: calls of it are denied"}, rep.Runs[0].Changes)
+}
+
 // TestAgentGone: a call that is to be delegated breaks without the agent, and one that is delegated does not.
 func TestAgentGone(t *testing.T) {
 	for verdict, breaks := range map[string]int{"ask": 1, "allow": 0} {
