@@ -326,9 +326,10 @@ func (m *Machine) finishCancels(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// reportUnreadable reports an item that cannot be read, so that the other runs go on. It returns any other error.
+// reportUnreadable reports an item that cannot be read, or a run whose code is not linked, so that the other runs go
+// on. It returns any other error.
 func (m *Machine) reportUnreadable(err error) error {
-	if errors.Is(err, store.ErrDamaged) {
+	if errors.Is(err, store.ErrDamaged) || errors.Is(err, approval.ErrNotLinked) {
 		m.report("resume", err)
 		return nil
 	}

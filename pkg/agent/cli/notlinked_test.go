@@ -62,3 +62,23 @@ func TestCodeNotLinked(t *testing.T) {
 		})
 	}
 }
+
+// TestCodeNotLinkedStopsNobody: a run that a program cannot carry on, and whose request for more budget it looks at, keeps
+// it from no other run.
+func TestCodeNotLinkedStopsNobody(t *testing.T) {
+	const audited = "name: tidy\nsystem: You tidy.\nmodel: {provider: script, file: model.jsonl, price: {input: 1, output: 1}}\n" +
+		"plugins: [{name: audit}]\nlimits: {period: {every: day, tokens: 1}, onBudget: ask}\n"
+	d := newHarness(t, audited, `{"calls": [{"id": "m1", "name": "none", "input": {}}], "usage": {"input": 5, "output": 5}}`)
+	d.registry = testRegistry()
+	require.NoError(t, d.registry.Hook(hook.Set{Plugins: map[string]hook.Factory{
+		"audit": func(json.RawMessage) (hook.Plugin, error) { return hook.Plugin{}, nil },
+	}}))
+	d.exits(3, "run", d.dir, "--message", "Tidy up.")
+
+	d.registry = testRegistry()
+	d.write("other/agent.yaml", "name: other\nsystem: You tidy.\nmodel: {provider: script, file: model.jsonl}\ntools: [{name: book}]\n")
+	d.write("other/model.jsonl", `{"calls": [{"id": "m1", "name": "book", "input": {}}]}`)
+	waits := runID.FindString(d.exits(3, "run", d.dir+"/other", "--message", "Book it.").stdout.String())
+	who := d.run(t.Context(), "", "resume")
+	require.Contains(t, who.stdout.String(), waits, who.stderr.String())
+}
