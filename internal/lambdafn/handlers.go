@@ -160,7 +160,7 @@ func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {
 			return nil, classify(err)
 		}
 	}
-	st := &runtime.Stepper{Ports: d.Ports, Definitions: d.Definitions, Family: d.Family}
+	st := &runtime.Stepper{Ports: d.Ports, Definitions: d.Definitions, Shown: d.Shown, Family: d.Family}
 	inv := d.invocation(e)
 	if e.State.Failure != nil {
 		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))

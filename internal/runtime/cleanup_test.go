@@ -375,12 +375,15 @@ func TestCleaningUpTriesAll(t *testing.T) {
 		inv := w.inv(0)
 		inv.Execution = runtime.CleanupName(w.run, 0)
 		p := w.ports
+		step := func() error {
+			linked := runtime.WithLinkedCode(w.pinned, p.Hooks)
+			return errOf((&runtime.Stepper{Ports: p, Definitions: linked, Shown: w.pinned}).Step(w.ctx, inv))
+		}
 		p.Hooks = hook.Set{Backends: c.set().Backends}
-		_, err := (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)
-		require.ErrorContains(t, err, `there is no plugin "p"`)
+		require.ErrorContains(t, step(), `clean up after the run: there is no plugin "p"`)
 		require.Equal(t, []string{"cleanup", "told"}, c.heard)
 		p.Hooks = hook.Set{Plugins: c.set().Plugins}
-		require.NoError(t, errOf((&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)))
+		require.NoError(t, step())
 		require.False(t, w.owed())
 	})
 }

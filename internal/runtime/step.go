@@ -23,6 +23,9 @@ import (
 type Stepper struct {
 	Ports
 	Definitions Definitions
+	// Shown is Definitions for cleaning up after a run, which does what it can without the code that is missing. Nil =
+	// Definitions.
+	Shown Definitions
 	// Family notifies the parent and children of a failed run if no later function does. It is (Ports).NotifyFamily in a
 	// process with all ports; nil = the repair of badly ended executions does it.
 	Family func(ctx context.Context, s *run.AgentState) error
@@ -85,7 +88,11 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 	if r, away := routeAway(a.inv, s, a.Clock.Now()); away {
 		if s.Status == run.RunDone && s.Owner != a.inv.Execution && s.FormerOwner != a.inv.Execution &&
 			isCleanup(s.Run, a.inv.Execution) {
-			return r, a.settleEnd(ctx, s, a.Definitions)
+			definitions := a.Shown
+			if definitions == nil {
+				definitions = a.Definitions
+			}
+			return r, a.settleEnd(ctx, s, definitions)
 		}
 		within := a.within(ctx, s)
 		if a.Sink != nil && s.LastWriter() == a.inv.Writer { // the entry was committed although the response was lost
