@@ -191,7 +191,10 @@ func gateGranted(
 	if c.Grant.Tool {
 		fits = grantCovers(c.Grant, d, s, t, c, dec)
 	}
-	ask := AskFor(d, s, c, dec, now)
+	ask, counted := AskFor(d, s, c, dec, now), dec
+	if made, ok := s.Use(c.ID); ok && c.Grant.Edited && !c.Grant.Again && dec.Verdict == agent.VerdictAllow {
+		counted = DecideIn(d, s, t, made.Input) // nobody approves what it was changed to: its approvers are those of the change
+	}
 	switch {
 	case c.Grant.Again && !grantCounts(c, s, dec):
 		return Gate{Ask: true, Rule: dec}
@@ -204,7 +207,7 @@ func gateGranted(
 		return Gate{Run: true, Rule: dec}
 	case !c.Grant.Consumed && !now.Before(c.Grant.Expires):
 		return refuseCall(c, run.WhyExpired, d.Word(agent.WordGrantExpired, wordingData(c)), dec)
-	case !grantCounts(c, s, dec):
+	case !grantCounts(c, s, counted):
 		ask.Why = run.WhyQuorumChanged
 		return Gate{Suspend: ask, Rule: dec}
 	default:

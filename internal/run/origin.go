@@ -153,21 +153,26 @@ func (s *AgentState) forked(past *AgentState) error {
 	return nil
 }
 
-// resetCall returns a call that has not run in the form in which the model made it, in the conversation or for a step
-// of the plan. It does not inherit decisions and edits.
-func (s *AgentState) resetCall(c Call) (Call, error) {
-	var original ToolUse
+// Use returns an open call as the model made it, in the conversation or for a step of the plan.
+func (s *AgentState) Use(call string) (use ToolUse, made bool) {
 	for _, u := range s.Plan.Uses {
-		if u.ID == c.ID {
-			original = u.ToolUse
+		if u.ID == call {
+			use = u.ToolUse
 		}
 	}
 	for _, m := range s.Messages.All() {
-		if u, ok := m.Block.(ToolUse); ok && u.ID == c.ID {
-			original = u
+		if u, ok := m.Block.(ToolUse); ok && u.ID == call {
+			use = u
 		}
 	}
-	if original.ID == "" {
+	return use, use.ID != ""
+}
+
+// resetCall returns a call that has not run in the form in which the model made it. It does not inherit decisions and
+// edits.
+func (s *AgentState) resetCall(c Call) (Call, error) {
+	original, made := s.Use(c.ID)
+	if !made {
 		return c, &ApplyError{Call: c.ID, Problem: "it is open and the conversation does not have it"}
 	}
 	n := Call{
