@@ -147,6 +147,9 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(unknown) > 0 {
 		return &ApplyError{Call: unknown[0].Call, Problem: "its outcome is not in doubt"}
 	}
+	if past.Status != RunDone { // the end that the parent's reply or a plugin has asked for still waits for the calls
+		s.Ending, s.EndingDetail = past.Ending, past.EndingDetail
+	}
 	s.flushResults() // a round that was moving in the parent may be at rest here
 	s.flushQueued()  // the parent's requests about tools are not answered here
 	s.settleState()
