@@ -195,7 +195,21 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 	if !fourEyes {
 		return a, nil
 	}
-	var starters []string
+	starters, err := Starters(ctx, d.Journal, l)
+	if err != nil {
+		return a, err
+	}
+	a.Requesters = slices.Clone(a.Requesters)
+	for _, id := range starters {
+		if !slices.Contains(a.Requesters, id) {
+			a.Requesters = append(a.Requesters, id)
+		}
+	}
+	return a, nil
+}
+
+// Starters returns everybody who has started a run or one above it, also again under the same key.
+func Starters(ctx context.Context, j *store.Journal, l store.Loaded) (starters []string, err error) {
 	for {
 		starters = slices.Concat(starters, l.State.By, l.State.Again)
 		for _, fact := range l.Inbox {
@@ -205,19 +219,12 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 		}
 		above := l.State.Parent
 		if above == nil {
-			break
+			return starters, nil
 		}
-		if l, err = d.Journal.Load(ctx, a.Tenant, above.Run); err != nil {
-			return a, err
-		}
-	}
-	a.Requesters = slices.Clone(a.Requesters)
-	for _, id := range starters {
-		if !slices.Contains(a.Requesters, id) {
-			a.Requesters = append(a.Requesters, id)
+		if l, err = j.Load(ctx, l.State.Tenant, above.Run); err != nil {
+			return nil, err
 		}
 	}
-	return a, nil
 }
 
 // commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction

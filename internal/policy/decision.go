@@ -114,8 +114,11 @@ func HasEarlyDecisions(s *run.AgentState) bool {
 // SettleEarlyDecisions returns the events that settle the kept decisions whose calls are suspended now: a Decided or a
 // DecisionDropped for each. A decision that was made before its call was suspended passes the same checks as one made
 // on the request: the person must be an approver of that call, in time, with an answer that fits. It lets only the
-// action of that request run (A6).
-func SettleEarlyDecisions(d *agent.Definition, s *run.AgentState, valid agent.Validator, now time.Time) []run.Event {
+// action of that request run (A6). starters are those who have started the run or one above it, also again (A10).
+func SettleEarlyDecisions(
+	d *agent.Definition, s *run.AgentState, starters []string, valid agent.Validator, now time.Time,
+) []run.Event {
+	requesters := slices.Concat(s.Requesters(), starters)
 	var facts []run.Event
 	met := map[string]bool{}
 	for _, k := range slices.Backward(s.Kept) { // the newest on a call counts, whatever it was aimed at
@@ -125,7 +128,7 @@ func SettleEarlyDecisions(d *agent.Definition, s *run.AgentState, valid agent.Va
 		}
 		fact, why := run.Decided{}, "overtaken by a later decision"
 		if !met[c.ID] {
-			fact, why = earlyDecision(d, s, c, k, valid, now)
+			fact, why = earlyDecision(d, s, c, k, requesters, valid, now)
 		}
 		met[c.ID] = true
 		if why != "" {
@@ -139,11 +142,11 @@ func SettleEarlyDecisions(d *agent.Definition, s *run.AgentState, valid agent.Va
 }
 
 // missingApprovals says why one early approval is not enough for a call. "" means that it is enough.
-func missingApprovals(s *run.AgentState, dec Decision, edited bool, by string, via run.Via) string {
+func missingApprovals(requesters []string, dec Decision, edited bool, by string, via run.Via) string {
 	switch {
 	case !dec.Channels.Count(via, ""):
 		return "the rule does not let people approve by that channel"
-	case dec.FourEyes && slices.Contains(s.Requesters(), by):
+	case dec.FourEyes && slices.Contains(requesters, by):
 		return "the run acts for who decided"
 	case dec.ApproversNeeded(edited) > 1:
 		return "it takes several people, each of whom has seen the request"
@@ -154,7 +157,8 @@ func missingApprovals(s *run.AgentState, dec Decision, edited bool, by string, v
 
 // earlyDecision returns the decision that a kept decision becomes for its call, or why it does not apply.
 func earlyDecision(
-	d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time,
+	d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, requesters []string, valid agent.Validator,
+	now time.Time,
 ) (fact run.Decided, why string) {
 	t, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, t, c.Input)
@@ -168,8 +172,8 @@ func earlyDecision(
 		return fact, "the request had expired"
 	case !may(dec):
 		return fact, "not one of the approvers"
-	case k.Action == run.ActionApprove && missingApprovals(s, dec, c.Editor() != "", k.By, k.Via) != "":
-		return fact, missingApprovals(s, dec, c.Editor() != "", k.By, k.Via)
+	case k.Action == run.ActionApprove && missingApprovals(requesters, dec, c.Editor() != "", k.By, k.Via) != "":
+		return fact, missingApprovals(requesters, dec, c.Editor() != "", k.By, k.Via)
 	}
 	fact = run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {
@@ -186,7 +190,7 @@ func earlyDecision(
 		}
 		if fact.Args != nil { // an answer that takes the arguments' place makes a new action of the call (A8)
 			is := ActionNow(d, s, c, fact.Args).Rule
-			if why = missingApprovals(s, is, true, k.By, k.Via); is.Verdict == agent.VerdictAsk && why != "" {
+			if why = missingApprovals(requesters, is, true, k.By, k.Via); is.Verdict == agent.VerdictAsk && why != "" {
 				return fact, why
 			}
 		}

@@ -120,7 +120,7 @@ func (w *world) steps(s *run.AgentState) []step {
 	case run.RunWaiting:
 		return append(w.outside(s), step{name: "wake", writer: "w1", events: []run.Event{run.Resumed{}}})
 	case run.RunRunning:
-		if facts := policy.SettleEarlyDecisions(&w.def, s, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
+		if facts := policy.SettleEarlyDecisions(&w.def, s, nil, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
 			return append(w.outside(s), step{name: "early", writer: "w1", events: facts})
 		}
 		if due := policy.Consequences(&w.def, s); due != nil { // they are part of the entry that makes them due

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -127,7 +128,15 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 
 // settleEarly applies the kept decisions whose call is now suspended, and notifies the permission backend of them.
 func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
-	for _, fact := range policy.SettleEarlyDecisions(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+	s := &p.draft.State
+	var starters []string // of the runs above, too
+	if policy.HasEarlyDecisions(s) {
+		var err error
+		if starters, err = approval.Starters(ctx, r.Journal, store.Loaded{State: *s}); err != nil {
+			return err
+		}
+	}
+	for _, fact := range policy.SettleEarlyDecisions(r.def, s, starters, r.Valid, p.draft.Entry.Time) {
 		if isFull(p.draft) {
 			break
 		}

@@ -21,8 +21,8 @@ import (
 )
 
 // delegate starts a run that is carried out for a call of another, of the same agent below its own policy, and follows
-// it until it is done or waits.
-func (b *bench) delegate(key string, p run.Parent) api.Run {
+// it until it is done or waits. Who decides early has done so before its execution starts.
+func (b *bench) delegate(key string, p run.Parent, early ...run.DecisionKept) api.Run {
 	b.t.Helper()
 	written, ok := b.backend.Agents.Agent("payer")
 	require.True(b.t, ok)
@@ -34,13 +34,16 @@ func (b *bench) delegate(key string, p run.Parent) api.Run {
 	d := run.NewDraft(run.AgentState{}, b.Ports.IDs.Writer(), b.Ports.Clock.Now())
 	require.NoError(b.t, d.Add(run.RunStarted{
 		Tenant: local.Tenant, Run: runID, Agent: child.Name, Version: child.Version, Definition: digest, Owner: runtime.ExecutionName(runID, 0),
-		MaxInteractions: child.Limits.Interactions, BodyDigest: key, Parent: &p, Messages: []run.UserBlock{{Block: run.Text{Text: "pay 5"}}},
+		MaxInteractions: child.Limits.Interactions, BodyDigest: key, Parent: &p, By: []string{"user:ana"}, Messages: []run.UserBlock{{Block: run.Text{Text: "pay 5"}}},
 	}))
 	// Who has begun does not look again whether the run above waits for it; those above wait for no run here.
 	require.NoError(b.t, d.Add(policy.PlanReply(&child, &d.State, agent.Reply{
 		Text: "I will pay.", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":5}`)}},
 	}, 1, "")))
 	require.NoError(b.t, b.Ports.Journal.Append(b.t.Context(), run.AgentState{}, d))
+	for _, e := range early {
+		must(b.Ports.Journal.Accept(b.t.Context(), local.Tenant, runID, e.By, e))
+	}
 	require.NoError(b.t, b.Ports.Waiter.Start(b.t.Context(), local.Tenant, runID, runtime.ExecutionName(runID, 0)))
 	return b.waitUntilParked(runID)
 }
@@ -187,4 +190,18 @@ func TestWhoStartsTheRootAgainIsARequesterBelow(t *testing.T) {
 	}
 	decide(di, http.StatusForbidden)
 	decide(bo, http.StatusOK)
+}
+
+// The same of a decision that is kept until the run below asks.
+func TestWhoStartsTheRootAgainDecidesNothingEarlyBelow(t *testing.T) {
+	b := newBench(t, pay, payAsks(agent.Rule{FourEyes: true}, func(*agent.Permission) {}),
+		func(d *agent.Definition) { d.Early = agent.EarlyKeep })
+	root := b.startedBy(ana, "k")
+	b.startedBy(di, "k")
+	for who, status := range map[string]run.RunStatus{"user:di": run.RunWaiting, "user:bo": run.RunDone} {
+		below := b.delegate(who, run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1}, run.DecisionKept{
+			Target: "c1", Action: run.ActionApprove, By: who, Groups: []string{"group:operators"}, Via: agent.ViaAPI,
+		})
+		require.Equal(t, status, below.Status, who)
+	}
 }
