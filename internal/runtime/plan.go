@@ -474,7 +474,7 @@ func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.
 // value to show is read once per invocation. A value that lets a call run is read for each entry that would claim it.
 func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
 	reading, needed, err := policy.RequiredReading(r.def, &p.draft.State, c, g)
-	if !needed {
+	if !needed || g.Run && !policy.MayLaunch(r.def, r.runningTools(p), c.Tool) { // start leaves it for later
 		return g, nil
 	}
 	once := fmt.Sprintf("%s %d", c.ID, c.Asks)
