@@ -48,8 +48,10 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := a.writeAdvice(ctx, d.State.Tenant, d.State.Agent, approvals); err != nil {
-			a.warn("keep approvals of agent "+d.State.Agent, err)
+		if c.Result.Source.Run == "" { // a fork's answer is the other run's to record, and may be older than the record
+			if err := a.writeAdvice(ctx, d.State.Tenant, d.State.Agent, approvals); err != nil {
+				a.warn("keep approvals of agent "+d.State.Agent, err)
+			}
 		}
 		if err := d.Add(policy.RememberApprovals(&d.State, approvals)); err != nil {
 			return err

@@ -284,6 +284,31 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 	})
 }
 
+// A fork that has an answer which its model has not seen does not record it again: the record may have a newer one.
+func TestApprovalsOfAFork(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.advised()
+		w.startWith(calls(`tool_approval c1 {"message":"m","tools":["refund"]}`, "weather c2"))
+		w.drive(0)
+		require.NoError(t, w.answer(approvals))
+		w.drive(w.state().WaitSeq)
+		parent := w.run
+		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`)}
+		w.another("k2")
+		r := w.drive(0)
+		require.NoError(t, w.answer(`{"approvals":[{"tool":"refund","value":false}]}`))
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		w.run, w.model.replies = parent, nil
+		w.follow(w.fork(w.seq(), "f"))
+		r = w.drive(0)
+		w.decided(approval.DecisionInput{ID: w.call("c2").Wait.Approval, Action: approval.ReportResult, Content: "rain"})
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		w.another("k3")
+		w.drive(0)
+		require.Contains(t, w.offered("refund"), "approval")
+	})
+}
+
 // A service that was asked may answer while people are asked whether to ask it again, as its tool's rule has become
 // stricter: the answer settles the call, and nobody has to decide any more.
 func TestAnswerWhilePeopleAreAskedAgain(t *testing.T) {
