@@ -149,8 +149,9 @@ func gatePerson(
 		return one
 	}
 	status, byItself := run.PermissionStatus(""), isDecidedAlone(c)
-	if s.Permissions.Checked.Inference == c.Inference {
-		status = s.Permissions.Checked.Tools[c.Tool]
+	read, isNew := s.Permissions.Checked, c.Status == run.StatusNew
+	if read.Inference == c.Inference || isNew && read.Inference == s.Round.Inference { // a fork makes older calls again
+		status = read.Tools[c.Tool]
 	}
 	switch {
 	case status == PermissionDenied:

@@ -472,3 +472,49 @@ func TestPermissionBackendHearsOfNoBudget(t *testing.T) {
 	require.Empty(t, withHooks(s, book.hooks()).Run(Options{}).Failures)
 	require.Equal(t, []string{"cleanup"}, book.recorded)
 }
+
+// A fork makes the open calls of several rounds again. What the backend says of their tools holds for each of them.
+func TestPermissionBackendDeniesOpenRoundsOfAFork(t *testing.T) {
+	s, err := LoadWithOptions("fork.txtar", []byte(`A backend denies what a fork asks again.
+-- agent.yaml --
+name: desk
+preset: tirea
+system: You refund.
+permission:
+  mode: suspend_and_replay
+`+bookRules+`-- input.json --
+{"message": "Refund."}
+-- then.json --
+{"fork": "input_received"}
+`+deskTools+`-- model.jsonl --
+{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+{"calls": [{"id": "c2", "name": "mails_send", "input": {}}]}
+{"text": "Waiting."}
+{"text": "Waiting."}
+{"text": "Denied."}
+-- people.jsonl --
+{"do": "message", "text": "And write."}
+{"do": "deny", "call": "c1", "by": "user:ana"}
+{"do": "deny", "call": "c2", "by": "user:ana"}
+-- want.json --
+{"status": "done", "requests": [], "calls": [{"reason": "denied"}, {"reason": "denied"}]}
+`), agentfile.Options{Hooks: hook.Set{Backends: map[string]hook.PermissionBackend{"book": &strictBackend{permissionBook: newBook()}}}})
+	require.NoError(t, err)
+	require.Empty(t, s.Run(Options{}).Failures)
+}
+
+// strictBackend denies everything from the third round on.
+type strictBackend struct {
+	*permissionBook
+	rounds int
+}
+
+func (b *strictBackend) Get(_ context.Context, _ hook.PermissionContext, tools []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
+	got := map[string]run.PermissionStatus{}
+	if b.rounds++; b.rounds > 2 {
+		for _, t := range tools {
+			got[t.Spec.Name] = policy.PermissionDenied
+		}
+	}
+	return got, nil
+}
