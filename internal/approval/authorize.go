@@ -43,6 +43,25 @@ func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
 	return policy.MayDecideEach(p, approvers, above)
 }
 
+// MostApprovers returns how many people can approve the request at most; known = not groups, but names alone say so.
+func (a Approval) MostApprovers() (most int, known bool) {
+	var people []string
+	approvers, above := a.ApproversAt(a.ExpiresAt)
+	for _, set := range append([][]string{approvers}, above...) {
+		if slices.ContainsFunc(set, func(id string) bool { return strings.HasPrefix(id, "group:") }) {
+			continue
+		}
+		if !known {
+			people, known = sortedSet(set), true
+		}
+		people = slices.DeleteFunc(people, func(id string) bool { return !slices.Contains(set, id) })
+	}
+	if a.FourEyes {
+		people = slices.DeleteFunc(people, func(id string) bool { return slices.Contains(a.Requesters, id) })
+	}
+	return len(people), known
+}
+
 // CanApprove is CanDecide without those whom four eyes keep from approving, and those who may be somebody else.
 func (a Approval) CanApprove(p policy.Principal, now time.Time) bool {
 	return a.CanDecide(p, now) && a.checkPerson(p) == nil

@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -201,6 +202,12 @@ func (s *builder) warnings() (all facts) {
 	if k := s.a.Precondition; k != nil && k.Was != nil { // that is why people are asked again
 		all.add("was", textf("when it was asked before, %1",
 			s.checkedText(k.Tool, k.Was.Args, k.Was.Content, k.Was.IsError, k.Was.At)))
+	}
+	most, known := s.a.MostApprovers()
+	asks := s.a.Kind == approval.KindCall || s.a.Kind == approval.KindInput
+	if asks && known && most < s.a.Quorum && s.a.Status == approval.Pending {
+		all.add("too few", ownText(fmt.Sprintf("it takes %d to approve it, and at most %d can: it is denied or expires",
+			s.a.Quorum, most)))
 	}
 	original, schema := s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema
 	switch {

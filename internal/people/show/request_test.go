@@ -117,6 +117,27 @@ func TestB1TheDocument(t *testing.T) {
 	require.Contains(t, written(show.BuildDocument(again, v), show.History), "found to have failed by user:di\n\"no funds\"")
 }
 
+// A policy that was tightened, or an edit under four eyes, may leave fewer people than a request takes.
+func TestB1TooFewCanApprove(t *testing.T) {
+	two := []string{"user:ana", "user:bo"}
+	for want, a := range map[string]approval.Approval{
+		"":                        {Approvers: two, Quorum: 2},
+		"takes 3 .*at most 2 can": {Approvers: two, Quorum: 3},
+		"takes 2 .*at most 1 can": {Approvers: two, Quorum: 2, FourEyes: true, Requesters: two[:1]},
+		"takes 1 .*at most 0 can": {Approvers: two, Quorum: 1, Above: [][]string{{"group:finance"}, {"user:cy"}}},
+		"takes 2 .*at most 0 can": {Quorum: 2},
+	} {
+		a.Kind, a.Status = approval.KindCall, approval.Pending
+		require.Regexp(t, want+"|^$", written(show.BuildDocument(a, show.View{}), show.Warnings))
+		require.Equal(t, want == "", written(show.BuildDocument(a, show.View{}), show.Warnings) == "", want)
+		a.Approvers = []string{"group:finance"}
+		a.Above = nil
+		require.Empty(t, written(show.BuildDocument(a, show.View{}), show.Warnings), "nobody knows how many a group has")
+	}
+	later := approval.Approval{Kind: approval.KindCall, Status: approval.Pending, Approvers: two[:1], Quorum: 2, EscalatesAt: noon, EscalateTo: two, ExpiresAt: noon.Add(1)}
+	require.Empty(t, written(show.BuildDocument(later, show.View{}), show.Warnings))
+}
+
 func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
 	require.NotPanics(t, func() { show.BuildDocument(approval.Approval{}, show.View{}) })
 	got := values(show.BuildDocument(request(), show.View{}))
