@@ -208,6 +208,16 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 	return a, nil
 }
 
+// Get reads a request as it may be decided now: everybody who has started its run since, or one above it, is among the
+// requesters.
+func (d *Desk) Get(ctx context.Context, tenant, id string) (Approval, error) {
+	a, err := Get(ctx, d.Table, tenant, id)
+	if err == nil {
+		a, err = d.addRunFacts(ctx, a, Approve)
+	}
+	return a, err
+}
+
 // Starters returns everybody who has started a run or one above it, also again under the same key.
 func Starters(ctx context.Context, j *store.Journal, l store.Loaded) (starters []string, err error) {
 	for {

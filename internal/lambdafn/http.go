@@ -269,9 +269,7 @@ func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
 		Desk: d.Desk, People: d.People, View: (&notify.Viewer{Runs: d.Ports.Journal, Definitions: d.Shown}).View,
 		Clock: d.Ports.Clock, Log: d.Log, SignIn: d.SignIn,
-		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
-			return approval.Get(ctx, d.Ports.Table, tenant, id)
-		},
+		Get: d.Desk.Get,
 		// What somebody says of a request is an answer of those for whom its run acts, and a question of others.
 		Remark: func(ctx context.Context, r web.Remark) error {
 			a, err := approval.Get(ctx, d.Ports.Table, r.Tenant, r.ID)

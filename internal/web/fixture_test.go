@@ -170,9 +170,7 @@ func (w *harness) servePages() {
 	w.pages = &web.Pages{
 		Links: w.links, Desk: w.m.Desk, People: w.people, Clock: w.clk,
 		View: (&notify.Viewer{Runs: w.m.Ports.Journal, Definitions: w.m.Definitions}).View,
-		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
-			return approval.Get(ctx, w.m.Ports.Table, tenant, id)
-		},
+		Get:  w.m.Desk.Get,
 	}
 	w.server = httptest.NewServer(w.pages.Handler())
 	w.t.Cleanup(w.server.Close)

@@ -25,6 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -549,4 +550,21 @@ func TestA18EachToolIsItsApproversOwn(t *testing.T) {
 	page := w.do("GET", ana, nil).body
 	require.Equal(t, 3, strings.Count(page, `value="approve"`), "all, or one of them")
 	require.Contains(t, page, `value="uncover"`)
+}
+
+// Who starts the run again under its key while it waits is not offered what four eyes keep from them (A10).
+func TestA10WhoStartsAgainIsNotOfferedToApprove(t *testing.T) {
+	var def *agent.Definition
+	w := newHarness(t, asks(`{"amount":5,"to":"bo"}`), func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
+		def = d
+	})
+	at := w.newLink(w.pendingRequest(), "user:ana")
+	const own = "It is done for you, so that somebody else has to approve it."
+	require.NotContains(t, w.do("GET", at, nil).body, own)
+	_, err := w.m.Starter.Start(t.Context(), runtime.Start{
+		Tenant: local.Tenant, Agent: def, Key: "k1", Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}}, By: []string{"user:ana"},
+	})
+	require.NoError(t, err)
+	require.Contains(t, w.do("GET", at, nil).body, own)
 }
