@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 )
 
 const page = "https://approve.example.com/a/abc.def?x=1&y=2"
@@ -207,6 +208,10 @@ func TestOutcome(t *testing.T) {
 		},
 		"Expired at 2026-11-20 10:01:00 UTC: nobody decided in time. Nobody knows whether it was carried out.": {
 			Kind: approval.KindOutcome, Status: approval.Expired, ExpiresAt: at,
+		},
+		"Each tool was decided by itself, the last one by user:ana at 2026-11-20 10:01:00 UTC.": {
+			Kind: approval.KindTools, Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Deny, At: at}},
+			Permissions: []approval.Permission{{Verdict: run.ToolGranted}, {Verdict: run.ToolDenied}},
 		},
 	} {
 		require.Equal(t, want, show.OutcomeText(a))

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -264,7 +265,11 @@ func OutcomeText(a approval.Approval) string {
 			who = d.By
 		}
 		by = " by " + who + " at " + FormatTime(d.At)
+		mixed := func(p approval.Permission) bool { return p.Verdict != a.Permissions[0].Verdict }
+		decided := a.Status == approval.Approved || a.Status == approval.Denied
 		switch {
+		case decided && a.Kind == approval.KindTools && slices.ContainsFunc(a.Permissions, mixed):
+			return "Each tool was decided by itself, the last one" + by + "."
 		case d.Action == approval.Edit && a.Status == approval.Approved:
 			return "Approved with other arguments" + by + "."
 		case a.Kind == approval.KindOutcome && a.Status == approval.Approved:
