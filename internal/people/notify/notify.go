@@ -174,6 +174,10 @@ func (m Message) Invitation() string {
 	switch {
 	case m.Occasion == Code:
 		return "The page is behind the link that you were sent by another channel."
+	case m.Occasion == Question && m.Link == "":
+		return "Answer it with `countersign ask`, the web console or the API."
+	case m.Occasion == Question: // those who started the run may not be among those who decide
+		return "See it and answer on its page."
 	case m.Link == "" && m.IsPending():
 		return noLink
 	case m.Link == "":

@@ -107,7 +107,7 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 	if short {
 		blocks = append(blocks, section(notify.TooLong))
 	}
-	if m.IsPending() && !buttons && m.Occasion != notify.Question {
+	if m.IsPending() && !buttons {
 		blocks = append(blocks, section(m.Invitation()))
 	}
 	if buttons {
