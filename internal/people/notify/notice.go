@@ -382,23 +382,37 @@ type recipient struct {
 	channel Channel
 }
 
-// approvers returns the people who may decide a request at that time and have not decided it yet.
+// approvers returns the people who may decide a request at that time and have not decided it yet. If they are too many,
+// there is room among them for those whom the escalation adds.
 func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.Time) ([]person.Person, error) {
 	if n.Directory == nil {
 		return nil, nil
 	}
-	approvers, _ := a.ApproversAt(now)
+	last := now
+	if a.EscalatesAt.After(now) {
+		last = a.EscalatesAt
+	}
+	approvers, _ := a.ApproversAt(last)
 	all, err := n.Directory.Members(ctx, a.Tenant, approvers)
 	if err != nil {
 		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !a.Awaits(p.Principal(), now) })
+	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !a.Awaits(p.Principal(), last) })
 	if len(all) > maxRecipients {
 		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all),
 			maxRecipients), nil)
-		all = all[:maxRecipients]
+		var first, joining []person.Person
+		for _, p := range all {
+			if policy.MayDecide(a.EscalateTo, p.Principal()) {
+				joining = append(joining, p)
+			} else {
+				first = append(first, p)
+			}
+		}
+		joining = joining[:min(len(joining), maxRecipients/2)]
+		all = slices.Concat(first[:min(len(first), maxRecipients-len(joining))], joining)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(p person.Person) bool { return !a.Awaits(p.Principal(), now) }), nil
 }
 
 // remarkDeliveries returns the messages about remarks that are due. A question is for the requesters, an answer for

@@ -361,6 +361,29 @@ func TestWhoJoinsAGroupOfNobodyIsTold(t *testing.T) {
 	require.Equal(t, []string{"ben email asked"}, w.takeSent())
 }
 
+// Of thousands of approvers five hundred are told, among them those who join by the escalation, in one item of the table.
+func TestFiveHundredAreTold(t *testing.T) {
+	w := newFixture(t)
+	w.people.people = nil
+	for i := range 3000 {
+		id, groups := fmt.Sprintf("user:somebody-with-a-long-name-%d@acme.example", i), []string{"group:finance"}
+		if i > 2990 {
+			groups = []string{"group:board"}
+		}
+		w.people.people = append(w.people.people, person.Person{ID: id, Groups: groups, Email: "ana@acme.example", Slack: "U1"})
+	}
+	w.store(newRequest(remindEvery(time.Hour), escalatesTo(6*time.Hour, "group:board"), func(a *approval.Approval) { a.Digest = strings.Repeat("d", 64) }))
+	w.notifyPeople()
+	require.Equal(t, 2*(maxRecipients-9), len(w.takeSent()))
+	w.sweep(6 * time.Hour)
+	require.Equal(t, 2*maxRecipients, len(w.sent))
+	require.Equal(t, Escalated, w.sent[2*maxRecipients-1].occasion)
+	w.sweep(8 * time.Hour)
+	it, _, err := w.table.Get(t.Context(), noticeKey(acme, "a1"))
+	require.NoError(t, err)
+	require.Less(t, len(it.Body), 350_000, "the table takes 400 KB")
+}
+
 // What one request's notice does wrong stops no other one: neither one that makes no sense nor one that the table cannot read.
 func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 	for name, unreadable := range map[string]bool{"broken": false, "unreadable": true} {
