@@ -114,7 +114,8 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 		if p.json {
 			return p.writeJSON(r)
 		}
-		p.printRun(r)
+		definitions := s.newDefinitionCache()
+		p.printRun(ctx, definitions, r)
 		if err := s.printThreads(ctx, r); err != nil {
 			return err
 		}
@@ -122,13 +123,13 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if c.Messages {
-			return p.printMessages(ctx, s.newDefinitionCache(), r)
+			return p.printMessages(ctx, definitions, r)
 		}
 		return nil
 	})
 }
 
-func (p *program) printRun(r api.Run) {
+func (p *program) printRun(ctx context.Context, definitions *definitionCache, r api.Run) {
 	fact := func(name, format string, args ...any) { p.printLine("%-9s %s", name, fmt.Sprintf(format, args...)) }
 	fact("run", "%s", r.ID)
 	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
@@ -173,7 +174,7 @@ func (p *program) printRun(r api.Run) {
 			fact("undoes", "%s of run %s", line(c.Undoes), r.Continues)
 		}
 		if c.Undo != nil {
-			fact("undo", "%s", p.formatUndo(r.ID, c))
+			fact("undo", "%s", p.formatUndo(ctx, definitions, r.ID, c))
 		}
 	}
 	if n := len(r.Queued); n > 0 {

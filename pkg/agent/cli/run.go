@@ -411,7 +411,7 @@ func (c *undoCommand) run(ctx context.Context, p *program) error {
 }
 
 // formatUndo returns what would undo a call, or the result of its undo.
-func (p *program) formatUndo(run string, c api.Call) string {
+func (p *program) formatUndo(ctx context.Context, definitions *definitionCache, run string, c api.Call) string {
 	u := c.Undo
 	switch {
 	case u.Reason != "":
@@ -419,8 +419,8 @@ func (p *program) formatUndo(run string, c api.Call) string {
 	case u.Run != "":
 		return fmt.Sprintf("%s: by run %s, %s", c.ID, u.Run, strings.TrimSpace(string(u.Status)+" "+string(u.Ended)))
 	default:
-		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), show.OneLine(u.Input, nil), p.commandLine("undo",
-			run, c.ID))
+		return fmt.Sprintf("%s: %s, with %s", c.ID,
+			line(u.Tool+" "+definitions.maskInput(ctx, run, u.Tool, u.Input)), p.commandLine("undo", run, c.ID))
 	}
 }
 

@@ -242,12 +242,14 @@ func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definiti
 }
 
 // maskInput returns a call's arguments with secrets masked. If the schema cannot be read, all of it is masked. name
-// is the tool's name for the model.
+// is the tool's name for the model, or its original one.
 func (v *definitionCache) maskInput(ctx context.Context, run, name string, input json.RawMessage) string {
 	find := func() (t agent.ToolSpec, known bool, err error) {
 		def, err := v.load(ctx, run)
 		if def != nil {
-			t, known = def.ToolByModelName(name)
+			if t, known = def.ToolByModelName(name); !known {
+				t, known = def.Tool(name)
+			}
 		}
 		return t, known, err
 	}
