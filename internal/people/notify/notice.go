@@ -166,8 +166,8 @@ const (
 	// firstRetry and lastRetry bound the delays between tries, which double.
 	firstRetry = 30 * time.Second
 	lastRetry  = 10 * time.Minute
-	// minUpdateCheck and maxUpdateCheck bound how often a request is checked only for updates of its messages. A cancelled
-	// request makes nothing due.
+	// minUpdateCheck and maxUpdateCheck bound how often a request is checked for what makes nothing due: that it was
+	// cancelled, or that somebody joined its approvers.
 	minUpdateCheck = 5 * time.Minute
 	maxUpdateCheck = 6 * time.Hour
 	// expiryGrace is how long a run has to record that a request has expired.
@@ -366,8 +366,7 @@ func (n *Notifier) nextCheck(
 	for _, m := range have.Missed {
 		sooner(m.Next)
 	}
-	nobody := len(seats) == 0 && len(n.Channels) > 0 && n.Directory != nil // who joins the approvers is told
-	if nobody || slices.ContainsFunc(have.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
+	if len(n.Channels) > 0 && n.Directory != nil {
 		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
 	}
 	return at

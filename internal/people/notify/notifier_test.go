@@ -353,12 +353,15 @@ func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 	require.Equal(t, len(w.people.people)-1, got["dan email question"], "one for each remark but his own")
 }
 
-// Whoever joins approvers of whom nobody could be told is told soon, also where nobody is reminded.
-func TestWhoJoinsAGroupOfNobodyIsTold(t *testing.T) {
-	w := told(t, func(a *approval.Approval) { a.Approvers = []string{"group:later"} })
-	w.people.people[1].Groups = []string{"group:later"}
-	w.sweep(minUpdateCheck)
-	require.Equal(t, []string{"ben email asked"}, w.takeSent())
+// Whoever joins the approvers is told soon, also where nobody was told before, or is reminded.
+func TestWhoJoinsTheApproversIsTold(t *testing.T) {
+	for _, group := range []string{"group:later", "group:sales"} { // of nobody, and of dan
+		w := told(t, func(a *approval.Approval) { a.Approvers = []string{group} })
+		w.takeSent()
+		w.people.people[1].Groups = []string{group}
+		w.sweep(minUpdateCheck)
+		require.Equal(t, []string{"ben email asked"}, w.takeSent())
+	}
 }
 
 // Of thousands of approvers five hundred are told, among them those who join by the escalation, in one item of the table.
@@ -418,7 +421,7 @@ func TestDueInShards(t *testing.T) {
 	w, shards := newFixture(t), map[string]bool{}
 	w.n.Channels = []Channel{w.email}
 	for i := range 4 {
-		a := newRequest(remindEvery(time.Duration(4-i) * time.Hour))
+		a := newRequest(remindEvery(time.Duration(4-i) * time.Minute))
 		a.ID, a.Run = fmt.Sprint("a", i), fmt.Sprint("r", i)
 		require.NotEmpty(t, w.ensure(w.store(a)))
 		it, _, err := w.table.Get(t.Context(), noticeKey(acme, a.ID))
@@ -426,8 +429,8 @@ func TestDueInShards(t *testing.T) {
 		shards[it.Index] = true
 	}
 	require.Greater(t, len(shards), 1)
-	require.Equal(t, time.Hour, w.nextDue())
-	w.clock.AdvanceTo(day.Add(4 * time.Hour))
+	require.Equal(t, time.Minute, w.nextDue())
+	w.clock.AdvanceTo(day.Add(4 * time.Minute))
 	for i := range 4 {
 		w.sent = nil
 		_, err := w.n.ProcessDue(t.Context(), 1)
