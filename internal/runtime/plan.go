@@ -26,6 +26,8 @@ type batchPlan struct {
 	// calls that kept decisions have settled. They are claimed in a later entry, because one entry can write a request
 	// only once
 	early map[string]bool
+	// calls whose precondition was not read for want of room: they do not run, even if there is room a moment later
+	unread map[string]bool
 }
 
 // due says when a plan's entry has to be committed.
@@ -71,7 +73,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		return nil, err
 	}
 	ctx = r.within(ctx, &d.State)
-	p := &batchPlan{draft: d, early: map[string]bool{}}
+	p := &batchPlan{draft: d, early: map[string]bool{}, unread: map[string]bool{}}
 	if err := r.permits.prepare(ctx, r.def, d); err != nil {
 		return nil, err
 	}
@@ -325,7 +327,7 @@ func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.G
 // tool, child the delegated run; both may be nil. A call for which there is no room stays unclaimed. It is gated again
 // when another call has ended, here or in a later invocation.
 func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed, child *run.Child) error {
-	if !policy.MayLaunch(r.def, r.runningTools(p), c.Tool) {
+	if p.unread[c.ID] || !policy.MayLaunch(r.def, r.runningTools(p), c.Tool) {
 		return nil
 	}
 	if claim != nil || child != nil || c.NeedsClaim() || c.Status == run.StatusResuming {
@@ -474,7 +476,11 @@ func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.
 // value to show is read once per invocation. A value that lets a call run is read for each entry that would claim it.
 func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
 	reading, needed, err := policy.RequiredReading(r.def, &p.draft.State, c, g)
-	if !needed || g.Run && !policy.MayLaunch(r.def, r.runningTools(p), c.Tool) { // start leaves it for later
+	if !needed {
+		return g, nil
+	}
+	if g.Run && !policy.MayLaunch(r.def, r.runningTools(p), c.Tool) {
+		p.unread[c.ID] = true
 		return g, nil
 	}
 	once := fmt.Sprintf("%s %d", c.ID, c.Asks)
