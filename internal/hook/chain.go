@@ -83,6 +83,15 @@ func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, call func(
 	return nil
 }
 
+// moment is that of a run: a copy of it, where there are plugins that may patch it.
+func (c *Chain) moment(d *agent.Definition, s *run.AgentState) Moment {
+	if c != nil {
+		seen := *s
+		s = &seen
+	}
+	return Moment{def: d, run: s}
+}
+
 // enter calls what a plugin does at a phase, if it does anything.
 func enter[M any](ctx context.Context, m M, do func(context.Context, M) error) error {
 	if do == nil {
@@ -104,7 +113,8 @@ func callSafely(call func() error) (err error) {
 func (c *Chain) State(
 	ctx context.Context, phase run.Phase, d *agent.Definition, s *run.AgentState,
 ) (run.Hooked, error) {
-	m := &Moment{def: d, run: *s}
+	moment := c.moment(d, s)
+	m := &moment
 	err := c.each(ctx, phase, m, func(p named) error {
 		return enter(ctx, m, map[run.Phase]func(context.Context, *Moment) error{
 			run.PhaseRunStart: p.RunStart, run.PhaseStepStart: p.StepStart,
@@ -129,13 +139,13 @@ type transform struct {
 func (c *Chain) BeforeInference(
 	ctx context.Context, d *agent.Definition, s *run.AgentState,
 ) (run.Hooked, Additions, error) {
-	m := &BeforeInference{Moment: Moment{def: d, run: *s}, excluded: map[string]bool{}}
+	m := &BeforeInference{Moment: c.moment(d, s), excluded: map[string]bool{}}
 	err := c.each(ctx, run.PhaseBeforeInference, &m.Moment, func(p named) error {
 		m.plugin = p.name
 		return errors.Join(enter(ctx, m, p.BeforeInference), m.ending.problem)
 	})
 	h := run.Hooked{Phase: run.PhaseBeforeInference, Patches: m.patches, End: m.reason}
-	for _, t := range policy.ToolsIn(m.def, &m.run) { // what anybody excludes, and nobody includes where somebody does
+	for _, t := range policy.ToolsIn(m.def, m.run) { // what anybody excludes, and nobody includes where somebody does
 		if m.excluded[t.Name] || m.included != nil && !m.included[t.Name] {
 			h.Hidden = append(h.Hidden, t.Name)
 		}
@@ -162,7 +172,7 @@ func (a Additions) To(r agent.Request) (agent.Request, error) {
 func (c *Chain) AfterInference(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, failure *agent.ModelError,
 ) (run.Hooked, error) {
-	m := &AfterInference{Moment: Moment{def: d, run: *s}, failure: failure}
+	m := &AfterInference{Moment: c.moment(d, s), failure: failure}
 	err := c.each(ctx, run.PhaseAfterInference, &m.Moment, func(p named) error {
 		return errors.Join(enter(ctx, m, p.AfterInference), m.ending.problem)
 	})
@@ -174,7 +184,7 @@ func (c *Chain) AfterInference(
 func (c *Chain) BeforeTool(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call, fit func(run.Ticket) error,
 ) (run.Hooked, agent.PluginGate, error) {
-	m := &BeforeTool{Moment: Moment{def: d, run: *s}, call: call, fit: fit}
+	m := &BeforeTool{Moment: c.moment(d, s), call: call, fit: fit}
 	err := c.each(ctx, run.PhaseBeforeTool, &m.Moment, func(p named) error { return enter(ctx, m, p.BeforeTool) })
 	switch g := &m.gate; { // of what was said of the call, one thing counts
 	case g.Block != nil:
@@ -189,7 +199,7 @@ func (c *Chain) BeforeTool(
 func (c *Chain) AfterTool(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call,
 ) (run.Hooked, error) {
-	m := &AfterTool{Moment: Moment{def: d, run: *s}, call: call}
+	m := &AfterTool{Moment: c.moment(d, s), call: call}
 	err := c.each(ctx, run.PhaseAfterTool, &m.Moment, func(p named) error { return enter(ctx, m, p.AfterTool) })
 	return run.Hooked{Phase: run.PhaseAfterTool, Call: call.ID, Patches: m.patches, Texts: m.says}, err
 }

@@ -30,7 +30,7 @@ type Plugin struct {
 // Moment is what every phase has: the run to look at, and its shared state to change. What it gives out stays as it is.
 type Moment struct {
 	def     *agent.Definition
-	run     run.AgentState
+	run     *run.AgentState
 	patches []run.Patch
 	invalid error
 }
@@ -39,7 +39,7 @@ type Moment struct {
 func (m *Moment) Agent() *agent.Definition { return m.def }
 
 // Run is the run as it is, with what plugins before this one have patched.
-func (m *Moment) Run() *run.AgentState { return &m.run }
+func (m *Moment) Run() *run.AgentState { return m.run }
 
 // Value reads the value at a JSON Pointer of the shared state into v, and reports whether there is one. A value that
 // does not fit v is an error.
