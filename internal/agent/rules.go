@@ -281,22 +281,28 @@ func ParseCondition(words string) (run.Condition, error) {
 // never widens anything (A17).
 type Current struct {
 	Permission Permission   // the agent's own
-	Tools      []string     // original names of its tools; a pinned tool that is missing here is disabled
+	Tools      []ToolSpec   // its own; a pinned tool that is missing here is disabled
 	Servers    []MCPServer  // a pinned tool of a server that these deny, or do not lock, is disabled as well
 	Above      []Permission // policies of the agents that delegated the run, the root's first
 }
 
-// Disables reports whether the pinned definition has the tool and the current one no longer does.
-func (n *Current) Disables(pinned *Definition, t ToolSpec) bool {
-	had := slices.ContainsFunc(pinned.Tools, func(p ToolSpec) bool { return p.Name == t.Name })
+// Tool returns a tool of the pinned definition with the effect that the current one gives it. It returns false if the
+// current definition has the tool no longer.
+func (n *Current) Tool(pinned *Definition, t ToolSpec) (ToolSpec, bool) {
 	if t.MCP != nil {
 		named := func(m MCPServer) bool { return m.Name == t.MCP.Server }
 		if was, ok := run.First(pinned.MCP, named); ok {
 			now, ok := run.First(n.Servers, named)
-			return !ok || !now.Wants(t.MCP.Tool) || was.Locked != nil && now.Locked[t.MCP.Tool] != t.MCP.Digest
+			t.Effect = now.Spec(ServerTool{Name: t.MCP.Tool}).Effect
+			return t, ok && now.Wants(t.MCP.Tool) && (was.Locked == nil || now.Locked[t.MCP.Tool] == t.MCP.Digest)
 		}
 	}
-	return had && !slices.Contains(n.Tools, t.Name)
+	named := func(p ToolSpec) bool { return p.Name == t.Name }
+	if now, ok := run.First(n.Tools, named); ok {
+		t.Effect = now.Effect
+		return t, true
+	}
+	return t, !slices.ContainsFunc(pinned.Tools, named)
 }
 
 // AsPinned returns the definition as it was pinned, without the deployment's current policy.

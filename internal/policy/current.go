@@ -22,7 +22,7 @@ func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	}
 	c := &agent.Current{
 		Permission: now.Permission,
-		Tools:      run.Map(now.Tools, func(t agent.ToolSpec) string { return t.Name }),
+		Tools:      now.Tools,
 		Servers:    now.MCP,
 	}
 	for _, name := range pinned.Delegators {
@@ -41,7 +41,8 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 	if n == nil || own.Verdict == agent.VerdictDeny {
 		return own
 	}
-	if n.Disables(d, t) {
+	t, there := n.Tool(d, t)
+	if !there {
 		return Decision{Verdict: agent.VerdictDeny, Rule: -1}
 	}
 	dec := Decide(n.Permission, t, args)

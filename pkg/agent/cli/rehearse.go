@@ -349,7 +349,7 @@ func (r *rehearsal) compare(one *rehearsedRun, def *agent.Definition, s *run.Age
 	}
 	if n := current.Now; n != nil {
 		for _, t := range def.Tools {
-			if n.Disables(def, t) {
+			if _, there := n.Tool(def, t); !there {
 				one.changes("the new definition has no tool %s: calls of it are denied", t.Name)
 			}
 		}
