@@ -379,12 +379,13 @@ var refusals = []struct {
 	{approval.ErrFinished, "The run has ended: there is nothing left to decide."},
 	{approval.ErrStale, "Somebody changed the arguments meanwhile. Read them again and answer anew."},
 	{approval.ErrPolicyChanged, "The policy that applies has changed since you were asked. Whoever may decide now is " +
-		"asked again."},
+		"asked again, unless it denies the call."},
 	{approval.ErrNothing, "The call no longer waits for an answer."},
 	{approval.ErrIgnored, "The call no longer waits for an answer."},
 	{approval.ErrNoCall, "The call no longer waits for an answer."},
 	{approval.ErrKind, "The request cannot be answered like that. See its page."},
-	{approval.ErrNotLinked, "The program that you decide with does not have this tool. Use the one that has it."},
+	{approval.ErrNotLinked, "The program that you decide with lacks the tool, or other code of the agent. Nothing is " +
+		"decided: use the program that has it, or try again after the next deployment."},
 	{approval.ErrNotFound, "There is no such request."},
 	{approval.ErrRemark, fmt.Sprintf("A remark has 1 to %d characters.", approval.MaxRemarkChars)},
 	{approval.ErrThreadFull, "The request takes no more remarks."},
