@@ -162,6 +162,9 @@ func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {
 	}
 	st := &runtime.Stepper{Ports: d.Ports, Definitions: d.Definitions, Shown: d.Shown, Family: d.Family}
 	inv := d.invocation(e)
+	if f := e.State.Failure; f != nil && f.Error == string(KindOtherVersion) { // this version may be the other one
+		return reply(runtime.Route{Tenant: e.State.Tenant, Run: e.State.Run, Next: runtime.NextFailed}, nil)
+	}
 	if e.State.Failure != nil {
 		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))
 	}
@@ -273,9 +276,10 @@ func classify(err error) error {
 		errors.As(err, &bad):
 		kind = KindInvalid
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid),
-		errors.Is(err, store.ErrNoBlob), errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed),
-		errors.Is(err, approval.ErrNotLinked):
+		errors.Is(err, store.ErrNoBlob), errors.Is(err, runtime.ErrCleanupFailed):
 		kind = KindInternal
+	case errors.Is(err, store.ErrDamaged), errors.Is(err, approval.ErrNotLinked):
+		kind = KindOtherVersion
 	}
 	return &Error{Kind: kind, Err: err}
 }
@@ -294,7 +298,9 @@ const (
 	// an event's run has to wait until its tenant has fewer; only the first state, which makes the run, retries it
 	KindTooManyRuns Kind = "Countersign.TooManyRuns"
 	KindInvalid     Kind = "Countersign.Invalid"  // the request makes no sense, and never will
-	KindInternal    Kind = "Countersign.Internal" // a bug or a broken record; never retried
+	KindInternal    Kind = "Countersign.Internal" // a bug or a missing record; never retried
+	// a record that this version cannot read, or code that it lacks; never retried, and the run stays open
+	KindOtherVersion Kind = "Countersign.OtherVersion"
 )
 
 // retried are the kinds that pass by themselves in every state, sorted. The state machine retries them by these very
