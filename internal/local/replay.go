@@ -123,7 +123,7 @@ func (compare comparer) head(h store.Head, s *run.AgentState) {
 
 // compareReferences looks at what the run points at: its pinned definition, and the requests people see.
 func (m *Machine) compareReferences(ctx context.Context, compare comparer, s *run.AgentState) {
-	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
+	if _, err := m.Shown(ctx, s.Tenant, s.Definition); err != nil {
 		compare("definition", err, "the definition "+s.Definition)
 	}
 	request := func(id, about, call string, expires time.Time) (approval.Approval, bool) {

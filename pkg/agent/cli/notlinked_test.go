@@ -54,6 +54,8 @@ func TestCodeNotLinked(t *testing.T) {
 			require.Contains(t, d.exits(0, "runs", "--status", "waiting").stdout.String(), run)
 			d.run(t.Context(), "", "send", run, "--message", "Go on.")
 			d.run(t.Context(), "", "resume")
+			d.exits(0, "audit", "replay", run)
+			require.Contains(t, d.exits(0, "events", run).stdout.String(), `"source":"a.txt"`)
 			require.NotContains(t, d.exits(0, "runs").stdout.String(), "done")
 
 			d.registry = linked()
