@@ -30,6 +30,7 @@ var refusedExports = map[string]string{
 	"model-busy-open": "is going on: export it when it waits or has ended",
 	"policy-changed":  "the policy was changed by a deployment", "scope-tool-edit-asked-again": "the policy was changed by a deployment",
 	"via-tightened-parked": "the policy was changed by a deployment", "via-tightened": "approve: got never its turn",
+	"policy-changed-mcp": "the policy was changed by a deployment", "policy-changed-effect": "files.delete: got entered",
 	"policy-changed-before-run": "payments.send: got entered", "precondition-compare": "call c1 depends on a part of what orders.get gives",
 	"stop-timeout": `want "stopped:timeout_reached"`, // a journal does not have how long a model took
 }
