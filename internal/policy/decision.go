@@ -188,10 +188,15 @@ func earlyDecision(
 		if fact, err = ResumeInput(d, s, c, k.Result, k.By, may, valid); err != nil {
 			return fact, err.Error()
 		}
-		if fact.Args != nil { // an answer that takes the arguments' place makes a new action of the call (A8)
-			is := ActionNow(d, s, c, fact.Args).Rule
-			if why = missingApprovals(requesters, is, true, k.By, k.Via); is.Verdict == agent.VerdictAsk && why != "" {
-				return fact, why
+		if fact.Args != nil { // an answer that takes the arguments' place is an edit, and makes a new action (A8)
+			rules := []Decision{dec}
+			if is := ActionNow(d, s, c, fact.Args).Rule; is.Verdict == agent.VerdictAsk {
+				rules = append(rules, is)
+			}
+			for _, rule := range rules {
+				if why = missingApprovals(requesters, rule, true, k.By, k.Via); why != "" {
+					return fact, why
+				}
 			}
 		}
 	}
