@@ -194,7 +194,7 @@ func gateGranted(
 	}
 	ask, counted := AskFor(d, s, c, dec, now), dec
 	if made, ok := s.Use(c.ID); ok && c.Grant.Edited && !c.Grant.Again && dec.Verdict == agent.VerdictAllow {
-		counted = DecideIn(d, s, t, made.Input) // nobody approves what it was changed to: its approvers are those of the change
+		counted = DecideIn(d, s, t, made.Input) // nobody has to approve what it was changed to
 	}
 	switch {
 	case c.Grant.Again && !grantCounts(c, s, dec):
