@@ -68,7 +68,7 @@ func New(m notify.Message) Mail {
 	}
 	l.Shown, l.Invitation, l.Link, l.About = m.Document(), m.Invitation(), m.Link, "Request "+m.Approval.ID
 	mail := l.mail()
-	for _, names := range [][]show.Name{{show.Who, show.About}, {}} {
+	for _, names := range [][]show.Name{{show.Remark, show.Who, show.About}, {show.Remark}} {
 		if mail.size() > maxMail {
 			l.Short, l.Shown = notify.TooLong, l.Shown.Only(names...)
 			mail = l.mail()

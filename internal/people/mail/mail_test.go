@@ -227,6 +227,8 @@ func TestRemark(t *testing.T) {
 	require.Equal(t, show.Remark, d.Sections[0].Name)
 	require.Equal(t, "user:ana: which chair?", d.Sections[0].Rows[0].Text().String())
 	require.True(t, m.IsPending())
+	m.Shown.Sections[0].Rows[2].Value = text(strings.Repeat("x", 200<<10))
+	require.Contains(t, mail.New(m).Text, "which chair?", "however long the arguments are")
 	require.Equal(t, "See it and answer on its page.", m.Invitation(), "requesters may not decide it")
 	m.Link = ""
 	require.Equal(t, "Answer it with `countersign ask`, the web console or the API.", m.Invitation())

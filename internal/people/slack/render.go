@@ -35,7 +35,7 @@ func render(m notify.Message) (line string, blocks []block) {
 	if whole := renderBlocks(m, d, false); fitsSlack(whole) {
 		return line, whole
 	}
-	if brief := renderBlocks(m, d.Only(show.Who, show.About), true); fitsSlack(brief) {
+	if brief := renderBlocks(m, d.Only(show.Remark, show.Who, show.About), true); fitsSlack(brief) {
 		return line, brief
 	}
 	bare := d.Only()

@@ -132,6 +132,17 @@ func TestB2NeverCut(t *testing.T) {
 	})
 }
 
+// A question stands in its message, however long the arguments are that it is about.
+func TestAQuestionIsNotLeftOut(t *testing.T) {
+	s, c, _ := newWorkspace(t)
+	m := newMessage(ana, strings.Repeat("x", 20_000))
+	m.Occasion, m.Approval.Thread = notify.Question, []approval.Remark{{By: "user:ben", Text: "Which chair?"}}
+	_, err := c.Send(t.Context(), m)
+	require.NoError(t, err)
+	require.Contains(t, shown(s.Messages()[0]), "The question\nuser:ben: Which chair?\nAbout")
+	require.Contains(t, shown(s.Messages()[0]), notify.TooLong)
+}
+
 // Once it is decided, the message says by whom and when, and there is nothing left to click but the page.
 func TestC1UpdatedWhenDecided(t *testing.T) {
 	s, c, _ := newWorkspace(t)
