@@ -268,6 +268,9 @@ func (n *notice) applyRemarkSent(s delivery) {
 		m.retry(s.at)
 		n.Missed = append(n.Missed, m)
 	}
+	if s.ref != "" {
+		n.ensureContact(s, Asked).addRef(s.ref)
+	}
 }
 
 // missedAt returns the index in Missed of the message to that person on that channel about that remark; -1 = none.
@@ -277,12 +280,25 @@ func (n *notice) missedAt(m missed) int {
 	})
 }
 
-func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
-	t := n.contact(s.to.ID, s.channel.Name())
-	if t == nil {
-		n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: s.occasion, Round: -1})
-		t = &n.Contacts[len(n.Contacts)-1]
+// ensureContact returns the state of whom a delivery is for. A new one has the occasion of its first message.
+func (n *notice) ensureContact(s delivery, first Occasion) *contact {
+	if t := n.contact(s.to.ID, s.channel.Name()); t != nil {
+		return t
 	}
+	n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: first, Round: -1})
+	return &n.Contacts[len(n.Contacts)-1]
+}
+
+// addRef adds a message, which shows the request as pending, to those that are updated.
+func (t *contact) addRef(ref string) {
+	t.Shows = ""
+	if t.Refs = append(t.Refs, ref); len(t.Refs) > maxRefs {
+		t.Refs = slices.Delete(t.Refs, 1, 2)
+	}
+}
+
+func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
+	t := n.ensureContact(s, s.occasion)
 	if s.err != nil && t.Tries+1 < maxTries {
 		t.retry(s.at)
 		return
@@ -295,11 +311,8 @@ func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
 	if s.occasion == Reminder {
 		n.Reminded++
 	}
-	if s.ref != "" { // the newest message shows the request as pending
-		t.Shows = ""
-		if t.Refs = append(t.Refs, s.ref); len(t.Refs) > maxRefs {
-			t.Refs = slices.Delete(t.Refs, 1, 2)
-		}
+	if s.ref != "" {
+		t.addRef(s.ref)
 	}
 }
 

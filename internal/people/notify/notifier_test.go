@@ -318,6 +318,10 @@ func TestThreadTellsWhoIsMeant(t *testing.T) {
 	require.Equal(t, []string{"dan email question"}, w.takeSent())
 	w.sweep(time.Hour)
 	require.Empty(t, w.takeSent())
+	say("user:dan")
+	require.Equal(t, []string{"ana email answer", "ana slack answer", "ben email answer"}, w.takeSent())
+	w.n.NotifyChange(context.Background(), w.closeAs(approval.Denied))
+	require.Equal(t, []string{"C1 denied", "C2 denied"}, w.updated, "the answer, too")
 }
 
 // A question that does not get through on one channel is not asked again on another, and each of many who asked hears the answer.
