@@ -557,20 +557,48 @@ func TestC3SendingLeavesTimeToRecord(t *testing.T) {
 	require.Equal(t, w.clock.Now().Add(updateTimeout), w.slack.until)
 }
 
-// noRuns has no run any more.
-type noRuns struct{}
+// knownRuns are runs by tenant; of any other, nothing is left.
+type knownRuns map[string]run.AgentState
 
-func (noRuns) Load(context.Context, string, string) (store.Loaded, error) {
+func (r knownRuns) Load(_ context.Context, tenant, id string) (store.Loaded, error) {
+	if s, ok := r[tenant]; ok && id == s.Run {
+		return store.Loaded{State: s}, nil
+	}
 	return store.Loaded{}, store.ErrNoRun
 }
 
-// B4: while a run is being deleted, its requests are still masked by the schemas of its definition.
-func TestB4ARequestOutlivesItsRunMasked(t *testing.T) {
-	def := &agent.Definition{}
-	v := Viewer{Runs: noRuns{}, Definitions: func(_ context.Context, _, digest string) (*agent.Definition, error) {
-		return map[string]*agent.Definition{"d": def}[digest], nil
+// People are shown what the model said in the very reply that made the call, by the definition of that run. While a run
+// is being deleted, its requests are still masked by the schemas of their definition (B4).
+func TestWhatIsShownBesideTheRequest(t *testing.T) {
+	says := func(tenant string, blocks ...run.Block) (s run.AgentState) {
+		s.Tenant, s.Run, s.Definition = tenant, "r1", "def "+tenant
+		for _, b := range blocks {
+			role := run.RoleAssistant
+			if _, ok := b.(run.ToolResult); ok {
+				role = run.RoleUser
+			}
+			s.Messages = s.Messages.Append(run.Message{Role: role, Block: b})
+		}
+		return s
+	}
+	v := Viewer{Runs: knownRuns{
+		acme: says(acme, run.Text{Text: "before"}, run.ToolUse{ID: "c0"}, run.ToolResult{ID: "c0"}, run.Text{Text: "I pay"}, run.ToolUse{ID: "c1"},
+			run.ToolUse{ID: "c2"}, run.Text{Text: "twice."}, run.ToolResult{ID: "c1"}, run.Text{Text: "after"}),
+		"other": says("other", run.Text{Text: "other"}, run.ToolUse{ID: "c1"}),
+	}, Definitions: func(_ context.Context, _, digest string) (*agent.Definition, error) {
+		return &agent.Definition{Name: digest}, nil
 	}}
-	got, err := v.View(t.Context(), approval.Approval{Definition: "d", Calls: []string{"c1"}})
-	require.NoError(t, err)
-	require.Equal(t, show.View{Definition: def}, got)
+	for _, c := range []struct{ tenant, run, call, undoes, text, def string }{
+		{acme, "r1", "c0", "", "before", "def acme"}, {acme, "r1", "c1", "", "I pay\ntwice.", "def acme"}, {"other", "r1", "c1", "", "other", "def other"},
+		{acme, "r1", "c2", "", "I pay\ntwice.", "def acme"}, {acme, "r1", "c2", "c0", "", "def acme"}, {acme, "r1", "c9", "", "", "def acme"},
+		{acme, "r2", "c1", "", "", "def of the request"},
+	} {
+		a := approval.Approval{Tenant: c.tenant, Run: c.run, Calls: []string{c.call}, Definition: "def of the request"}
+		if c.undoes != "" {
+			a.Undoes = &approval.UndoneCall{Call: c.undoes}
+		}
+		got, err := v.View(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, show.View{Definition: &agent.Definition{Name: c.def}, ModelText: c.text}, got, "%v", c)
+	}
 }
