@@ -213,6 +213,13 @@ func TestOutcome(t *testing.T) {
 			Kind: approval.KindTools, Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Deny, At: at}},
 			Permissions: []approval.Permission{{Verdict: run.ToolGranted}, {Verdict: run.ToolDenied}},
 		},
+		"Expired at 2026-11-20 10:01:00 UTC: it was not fully decided in time. It was not carried out.": {
+			Status: approval.Expired, ExpiresAt: at, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Approve}},
+		},
+		"Cancelled.": {
+			Kind: approval.KindTools, Status: approval.Cancelled, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Approve}},
+			Permissions: []approval.Permission{{Verdict: run.ToolGranted}, {}},
+		},
 	} {
 		require.Equal(t, want, show.OutcomeText(a))
 	}

@@ -254,12 +254,17 @@ func StandingText(a approval.Approval, now time.Time) string {
 
 // OutcomeText says what became of a request, by whom and when, in words of ours and ids of people.
 func OutcomeText(a approval.Approval) string {
-	by, effect := "", " It was not carried out."
-	if a.Kind == approval.KindOutcome {
+	by, late, effect := "", "nobody decided in time", " It was not carried out."
+	granted := func(p approval.Permission) bool { return p.Verdict == run.ToolGranted }
+	switch {
+	case a.Kind == approval.KindOutcome:
 		effect = " Nobody knows whether it was carried out."
+	case a.Kind == approval.KindTools && slices.ContainsFunc(a.Permissions, granted):
+		effect = "" // of the tools that were granted
 	}
 	if n := len(a.Decisions); n > 0 {
 		d := a.Decisions[n-1]
+		late = "it was not fully decided in time"
 		who := "somebody"
 		if p, err := policy.ParsePrincipal(d.By); err == nil && p.ID == d.By {
 			who = d.By
@@ -284,7 +289,7 @@ func OutcomeText(a approval.Approval) string {
 	case approval.Approved, approval.Denied:
 		return StatusText(a.Kind, a.Status) + by + "."
 	case approval.Expired:
-		return "Expired at " + FormatTime(a.ExpiresAt) + ": nobody decided in time." + effect
+		return "Expired at " + FormatTime(a.ExpiresAt) + ": " + late + "." + effect
 	case approval.Cancelled:
 		return "Cancelled" + by + "." + effect
 	}
