@@ -330,7 +330,7 @@ func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 	for i := range batchSize {
 		w.people.people = append(w.people.people, person.Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Email: "p@acme.example"})
 	}
-	w.people.people[3].Slack, w.slack.failures = "U4", 100
+	w.people.people[3].Slack, w.slack.failures = "U4", 10_000
 	w.store(newRequest(func(a *approval.Approval) {
 		for _, p := range w.people.people {
 			a.Thread = append(a.Thread, approval.Remark{By: p.ID, At: day, Text: "?"})
@@ -355,6 +355,9 @@ func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 	require.Equal(t, 1, got["ana email answer"])
 	require.Equal(t, 1, got["ben email answer"])
 	require.Equal(t, len(w.people.people)-1, got["dan email question"], "one for each remark but his own")
+	n, err := loadNotice(t.Context(), w.table, acme, "a1")
+	require.NoError(t, err)
+	require.Empty(t, n.Missed, "what fails for ever is given up")
 }
 
 // Whoever joins the approvers is told soon, also where nobody was told before, or is reminded.
