@@ -207,6 +207,7 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 	at := remindersDue(a, now)
 	for _, s := range seats {
 		d := delivery{to: s.person, channel: s.channel, occasion: Asked, round: at}
+		var former []string // the messages that show other arguments
 		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, s.person.Principal()) {
 			d.occasion = Escalated
 		}
@@ -216,11 +217,16 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 			if t.Round >= at && !edited || now.Before(t.Next) {
 				continue
 			}
-			if d.occasion = t.First; !t.At.IsZero() && !edited {
+			if d.occasion = t.First; edited {
+				former = t.Refs
+			} else if !t.At.IsZero() {
 				d.occasion = Reminder
 			}
 		}
 		out = append(out, d)
+		for _, d.updates = range former {
+			out = append(out, d)
+		}
 	}
 	return out
 }
@@ -317,8 +323,11 @@ func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
 }
 
 // applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
-// maxTries.
+// maxTries. Updates after an edit are tried with the new message alone.
 func (n *notice) applyUpdatesSent(a approval.Approval, all []delivery) {
+	if a.Status == approval.Pending {
+		return
+	}
 	for i := range n.Contacts {
 		t := &n.Contacts[i]
 		tried, failed := false, false

@@ -474,6 +474,7 @@ func TestA8AnEditAsksAgain(t *testing.T) {
 		w.n.NotifyChange(context.Background(), edited)
 	}
 	require.Equal(t, []string{"ana email asked", "ana slack asked"}, w.takeSent(), "her approval was of something else; the editor has approved his own")
+	require.Equal(t, []string{"C1 pending"}, w.updated, "the message that shows the former arguments")
 	w.sweep(4 * time.Hour)
 	require.Equal(t, []string{"ana email reminder", "ana slack reminder"}, w.takeSent())
 }
@@ -492,7 +493,7 @@ func TestA8AnEditIsToldOfByTheSweepToo(t *testing.T) {
 		w.sweep(at)
 	}
 	require.Equal(t, []string{"ana email asked"}, w.takeSent())
-	require.Equal(t, 100-maxTries, w.slack.failures, "then it is left")
+	require.Equal(t, 100-2*maxTries, w.slack.failures, "then it is left, as is the message that shows the former arguments")
 }
 
 // C3: who begins to tell people while somebody else does, as a process that comes back parks its runs and looks for
