@@ -203,11 +203,10 @@ type delivery struct {
 
 // requestDeliveries returns the messages that a pending request owes to its approvers, in order.
 func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now time.Time) []delivery {
-	var out []delivery
+	var out, former []delivery // former are the updates of messages that show other arguments
 	at := remindersDue(a, now)
 	for _, s := range seats {
 		d := delivery{to: s.person, channel: s.channel, occasion: Asked, round: at}
-		var former []string // the messages that show other arguments
 		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, s.person.Principal()) {
 			d.occasion = Escalated
 		}
@@ -217,18 +216,18 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 			if t.Round >= at && !edited || now.Before(t.Next) {
 				continue
 			}
-			if d.occasion = t.First; edited {
-				former = t.Refs
-			} else if !t.At.IsZero() {
+			if d.occasion = t.First; !t.At.IsZero() && !edited {
 				d.occasion = Reminder
+			}
+			for _, ref := range t.Refs {
+				if edited {
+					former = append(former, delivery{to: s.person, channel: s.channel, occasion: d.occasion, updates: ref})
+				}
 			}
 		}
 		out = append(out, d)
-		for _, d.updates = range former {
-			out = append(out, d)
-		}
 	}
-	return out
+	return slices.Concat(out, former)
 }
 
 // updateDeliveries returns the updates of messages that do not show the request's outcome yet. A message on a channel
