@@ -478,3 +478,10 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 		require.Equal(t, want, said.String())
 	}
 }
+
+// What a model has written of a conversation is masked as the conversation is.
+func TestB4ASummaryIsMasked(t *testing.T) {
+	var out bytes.Buffer
+	(&program{stdout: &out}).printRun(t.Context(), nil, api.Run{Summary: "Its key is AKIAIOSFODNN7EXAMPLE."})
+	require.Contains(t, out.String(), `Its key is \{masked, 20 characters}.`)
+}

@@ -190,7 +190,7 @@ func (p *program) printRun(ctx context.Context, definitions *definitionCache, r 
 		p.printServer(v, fact)
 	}
 	if r.Summary != "" {
-		fact("summary", "%s", lines(r.Summary))
+		fact("summary", "%s", show.MaskedLines(r.Summary))
 	}
 	if state := string(r.State); state != "" && state != "{}" {
 		fact("state", "%s", show.OneLine(r.State, nil))
