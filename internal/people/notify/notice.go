@@ -161,7 +161,8 @@ func (n *notice) contact(to, channel string) *contact {
 const (
 	// lease is how long a process has to record what it sent; then another process sends again.
 	lease = time.Minute
-	// maxTries is how often a message is tried; after that only the next reminder is.
+	// maxTries is how often a message is tried; after that only the next reminder is. The first message, and that about
+	// an edit, is tried at longer intervals then, as long as the request waits.
 	maxTries = 5
 	// firstRetry and lastRetry bound the delays between tries, which double.
 	firstRetry = 30 * time.Second
@@ -173,6 +174,11 @@ const (
 	// expiryGrace is how long a run has to record that a request has expired.
 	expiryGrace = time.Minute
 )
+
+// checkDelay is how long after that time a pending request is checked again. It grows with the age of the request.
+func checkDelay(a approval.Approval, now time.Time) time.Duration {
+	return min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)
+}
 
 // retryDelay is the delay after the n-th failure in a row, n from 1.
 func retryDelay(n int) time.Duration {
@@ -304,8 +310,13 @@ func (t *contact) addRef(ref string) {
 
 func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
 	t := n.ensureContact(s, s.occasion)
-	if s.err != nil && t.Tries+1 < maxTries {
+	switch {
+	case s.err == nil:
+	case t.Tries+1 < maxTries:
 		t.retry(s.at)
+		return
+	case s.occasion != Reminder: // they do not know yet what they are asked
+		t.Next = s.at.Add(checkDelay(a, s.at))
 		return
 	}
 	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
@@ -388,7 +399,7 @@ func (n *Notifier) nextCheck(
 		sooner(m.Next)
 	}
 	if len(n.Channels) > 0 && n.Directory != nil {
-		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
+		sooner(now.Add(checkDelay(a, now)))
 	}
 	return at
 }
