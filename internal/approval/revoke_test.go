@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -185,4 +186,17 @@ func (r *fixture) entries() []run.Entry {
 	all, err := store.NewJournal(r.table, 0).Entries(r.ctx, tenant, r.run, 0, 100)
 	require.NoError(r.t, err)
 	return all
+}
+
+// Who decides only once others have not, and gave a grant then, may take it back (A11).
+func TestStandingGrantRevokedByAnEscalatedApprover(t *testing.T) {
+	withRule(t, agent.Rule{Escalate: &agent.Escalation{After: time.Minute, To: []string{"group:guests"}}}, func(t *testing.T, r *fixture) {
+		time.Sleep(time.Minute)
+		r.must(r.decide(approval.Approve, stranger))
+		require.Len(t, r.listStanding(), 1)
+		require.NoError(t, r.revoke(stranger))
+		require.Empty(t, r.listStanding())
+	}, func(r *fixture) {
+		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
+	})
 }

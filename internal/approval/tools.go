@@ -118,6 +118,10 @@ func (p *Permission) addStandingCover(def *agent.Definition, s *run.AgentState, 
 		return
 	}
 	covers := Cover{Digest: policy.StandingOf(def, s, c), Approvers: dec.Approvers, Above: dec.Above}
+	if dec.Escalate != nil { // those who join later may give the grant, and so revoke it
+		covers.Approvers = slices.Concat(dec.Approvers, dec.Escalate.To)
+		covers.Above = policy.WidenSets(dec.Above, dec.AboveTo)
+	}
 	if granting.GrantsExactArguments() {
 		covers.Call = c.ID
 	}
