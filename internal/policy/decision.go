@@ -204,8 +204,12 @@ func earlyDecision(
 		fact.ApprovedBy = []run.Approver{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	}
 	permits := d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && !c.IsDecidedAlone()
+	granting := GrantPolicy(d)
+	if k.Action == run.ActionApprove && granting.Standing() && !granting.Bounds.Grant().Zero() {
+		permits = false // only a record keeps a grant within its bounds
+	}
 	if permits && k.Action != run.ActionCancel {
-		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && GrantPolicy(d).Once()
+		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && granting.Once()
 	}
 	return fact, ""
 }
