@@ -224,8 +224,8 @@ func WithCurrentPolicy(pinned Definitions, agents agent.Agents) Definitions {
 }
 
 // WithLinkedCode returns the definitions of runs that this process can carry on: a definition that names code which is
-// not there is approval.ErrNotLinked, and its run is left to another process or version. A missing tool is no reason for
-// that, as only calls of it need it.
+// not there is approval.ErrNotLinked, and its run is left to another process or version. A missing tool does not count:
+// only calls of it need it.
 func WithLinkedCode(all Definitions, code hook.Set) Definitions {
 	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 		def, err := all(ctx, tenant, digest)

@@ -75,7 +75,7 @@ var knownCodes = map[string]agent.ModelErrorClass{
 	"server_error":              agent.ModelServer,
 	"internal_server_error":     agent.ModelServer,
 	"api_error":                 agent.ModelServer,
-	"tool_use_failed":           agent.ModelServer, // Groq, status 400: what the model wrote is no call; asked again it may
+	"tool_use_failed":           agent.ModelServer, // Groq, status 400: what the model wrote is no call; the next may be
 	"output_parse_failed":       agent.ModelServer, // likewise
 }
 

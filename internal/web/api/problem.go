@@ -52,7 +52,7 @@ var (
 	AlreadyDecided  = newProblemType("already-decided", http.StatusConflict, "somebody has decided already")
 	ApprovalExpired = newProblemType("approval-expired", http.StatusConflict, "the request has expired")
 	NothingWaits    = newProblemType("nothing-waits", http.StatusConflict, "the call waits for nobody")
-	NotLinked       = newProblemType("not-linked", http.StatusConflict, "this process lacks the tool, or other code of the agent")
+	NotLinked       = newProblemType("not-linked", http.StatusConflict, "this process lacks code of the agent")
 	WrongKind       = newProblemType("wrong-kind", http.StatusConflict, "the request cannot be decided like that")
 	RequestChanged  = newProblemType("request-changed", http.StatusConflict, "the request is about another action since")
 	PolicyChanged   = newProblemType("policy-changed", http.StatusConflict, "the policy has changed since")

@@ -282,8 +282,8 @@ func (r *rehearsal) rehearse(ctx context.Context, one *rehearsedRun) {
 	r.compare(one, def, s)
 }
 
-// linked looks whether the build has the code and agents that the pinned definition names, and takes the arguments of the calls
-// that are open.
+// linked looks whether the build has the code and agents that the pinned definition names, and takes the arguments of
+// the calls that are open.
 func (r *rehearsal) linked(run *rehearsedRun, def *agent.Definition, s *run.AgentState) {
 	if err := def.CheckPinned(); err != nil {
 		run.breaks("this build does not accept the definition it is pinned to: %v", err)
