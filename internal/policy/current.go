@@ -176,17 +176,21 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 }
 
 // GrantPolicy returns the definition's policy with grants no wider than the policy of each delegating agent allows.
-// Under a policy that decides per call, a grant of a tool holds for one claim.
+// Under a policy that decides per call, a grant of a tool holds for one claim, and so does a grant for the run where only
+// the record of a standing grant would keep to the bounds.
 func GrantPolicy(d *agent.Definition) agent.Permission {
 	p := d.Permission
 	for _, above := range d.Ceilings {
 		switch {
 		case above.Mode == agent.ModeAdvisory:
 		case above.Grants == agent.GrantsOnce, p.Scope == agent.ScopeTool && above.Scope != agent.ScopeTool,
+			p.Grants != agent.GrantsStanding && above.Bounds.Grant().RecordAlone(),
 			p.Mode == agent.ModeBlockAndRetry && len(above.Bounds.When) > 0:
 			p.Grants = agent.GrantsOnce
 		case above.Grants != agent.GrantsStanding && p.Grants == agent.GrantsStanding:
-			p.Grants = agent.GrantsRun
+			if p.Grants = agent.GrantsRun; p.Bounds.Grant().RecordAlone() {
+				p.Grants = agent.GrantsOnce
+			}
 		default:
 			n := NarrowGrant(p.Bounds.Grant(), above.Bounds.Grant())
 			p.Bounds = agent.StandingBounds{Uses: n.Uses, Expires: time.Duration(n.Seconds) * time.Second, When: n.When,
