@@ -178,8 +178,8 @@ func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, e
 }
 
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
-// everybody who has started the run, or one above it, to the requesters of a four-eyes request. Whoever started one again
-// under the same key, after the request was made, may not approve it either.
+// everybody who has started the run, or one above it, to the requesters of a four-eyes request. Whoever started one
+// again under the same key, after the request was made, may not approve it either.
 func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval, error) {
 	fourEyes := a.FourEyes && a.Status == Pending && isApproving(by)
 	if !fourEyes && by != Rerun {
