@@ -176,8 +176,8 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 }
 
 // GrantPolicy returns the definition's policy with grants no wider than the policy of each delegating agent allows.
-// Under a policy that decides per call, a grant of a tool holds for one claim. So does a grant for the run where only the
-// record of a standing grant would keep to the bounds.
+// Under a policy that decides per call, a grant of a tool holds for one claim. So does a grant for the run where only
+// the record of a standing grant would keep to the bounds.
 func GrantPolicy(d *agent.Definition) agent.Permission {
 	p := d.Permission
 	for _, above := range d.Ceilings {
