@@ -162,7 +162,8 @@ func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {
 	}
 	st := &runtime.Stepper{Ports: d.Ports, Definitions: d.Definitions, Shown: d.Shown, Family: d.Family}
 	inv := d.invocation(e)
-	if f := e.State.Failure; f != nil && f.Error == string(KindOtherVersion) { // this version may be the other one
+	// a version that could not go on with the run is no reason to end it: this one, or a later one, may be able to
+	if f := e.State.Failure; f != nil && f.Error == string(KindOtherVersion) {
 		return reply(runtime.Route{Tenant: e.State.Tenant, Run: e.State.Run, Next: runtime.NextFailed}, nil)
 	}
 	if e.State.Failure != nil {

@@ -148,7 +148,7 @@ func gatePerson(
 	if c.Grant != nil || !asks && !c.IsDecidedAlone() {
 		return one
 	}
-	status, byItself := run.PermissionStatus(""), isDecidedAlone(c)
+	status, own := run.PermissionStatus(""), needsOwnDecision(c)
 	read, isNew := s.Permissions.Checked, c.Status == run.StatusNew
 	if read.Inference == c.Inference || isNew && read.Inference == s.Round.Inference { // a fork makes older calls again
 		status = read.Tools[c.Tool]
@@ -158,18 +158,18 @@ func gatePerson(
 		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
 	case c.IsDecidedAlone():
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
-	case status == PermissionApproved && !dec.Ceiling && !byItself:
+	case status == PermissionApproved && !dec.Ceiling && !own:
 		// it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), GrantPolicy(d)
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
 	last := status == PermissionRequestable && c.Status != run.StatusResuming
-	if p, covered := findPermit(s, c.Tool, digest, dec); covered && !byItself && !last {
+	if p, covered := findPermit(s, c.Tool, digest, dec); covered && !own && !last {
 		one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.Once()}
 		return one
 	}
-	if c.Status == run.StatusNew && granting.Standing() && !byItself {
+	if c.Status == run.StatusNew && granting.Standing() && !own {
 		if p, covered := standingFor(s, d, t, c, dec, now); covered {
 			one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: p.Digest}
 			return one

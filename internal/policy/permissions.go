@@ -26,9 +26,9 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 	})
 }
 
-// isDecidedAlone reports whether no decision about other calls covers the call: it asks for budget, takes a call back,
-// or has arguments that a person changed or that are ambiguous (A21).
-func isDecidedAlone(c run.Call) bool {
+// needsOwnDecision reports whether no decision about other calls covers the call: it asks for budget, takes a call
+// back, or has arguments that a person changed or that are ambiguous (A21).
+func needsOwnDecision(c run.Call) bool {
 	return c.IsDecidedAlone() || c.Editor() != "" || hasCaseKeys(c.Input)
 }
 
@@ -163,7 +163,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 			due = append(due, run.CallCancelled{Call: c.ID, Reason: run.WhyDenied, Content: textToolDenied(d, c.Name, no)})
 			continue
 		}
-		if isDecidedAlone(c) {
+		if needsOwnDecision(c) {
 			continue
 		}
 		t, _ := d.Tool(c.Tool)

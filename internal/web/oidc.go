@@ -71,7 +71,7 @@ const (
 // The cookies. Their prefix makes browsers take them by https from this very host alone.
 const (
 	sessionCookie = "__Host-countersign"
-	pendingCookie = "__Host-countersign-signin" // the browser
+	pendingCookie = "__Host-countersign-signin" // tells the browser that begins a sign-in from others
 	maxCookie     = 3800                        // characters; browsers keep 4096 with the name and the attributes
 )
 
@@ -213,7 +213,7 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	}
 	tokens, err := client.Exchange(ctx, code, oauth2.VerifierOption(p.Verifier))
 	if err != nil {
-		return s, notExchanged(err)
+		return s, exchangeError(err)
 	}
 	text, _ := tokens.Extra("id_token").(string)
 	token, err := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Clock.Now}).Verify(ctx, text)
@@ -245,8 +245,8 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	return s, err
 }
 
-// notExchanged says of a code that was not exchanged whether the person, the operators or time can mend it.
-func notExchanged(err error) error {
+// exchangeError says why a code was not exchanged, and what to do: begin again, ask the operators, or wait.
+func exchangeError(err error) error {
 	e := &signInError{http.StatusBadGateway, providerAway, err}
 	switch e.ErrorCode() {
 	case "":

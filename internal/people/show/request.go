@@ -206,8 +206,8 @@ func (s *builder) warnings() (all facts) {
 	most, known := s.a.MostApprovers()
 	asks := s.a.Kind == approval.KindCall || s.a.Kind == approval.KindInput
 	if asks && known && most < s.a.Quorum && s.a.Status == approval.Pending {
-		all.add("too few", ownText(fmt.Sprintf("it takes %d to approve it, and at most %d can: it is denied or expires",
-			s.a.Quorum, most)))
+		all.add("too few", ownText(fmt.Sprintf(
+			"it takes %d people to approve it, and at most %d can: it can only be denied, or expire", s.a.Quorum, most)))
 	}
 	original, schema := s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema
 	switch {

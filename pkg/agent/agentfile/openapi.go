@@ -38,7 +38,7 @@ func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 			r.add(join(f.path, key), "got a value, want none: it comes from the operation")
 		}
 	}
-	e.request.URL = "https://unread.invalid" // of an operation with a problem, so that its URL is not another one
+	e.request.URL = "https://unread.invalid" // until the operation gives its own, or a problem of it would be two
 	if e.openapi == "" || e.operation == "" {
 		r.add(join(f.path, "openapi"), "want both openapi, a file, and operation, the operationId of one")
 		return
