@@ -2,7 +2,6 @@ package bedrock
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,20 +12,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
-const (
-	// noResponse stands in for a result that is missing: Bedrock refuses a call without one.
-	noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
-	// noOutput stands in for a blank result: Bedrock refuses a blank text.
-	noOutput = "(no output)"
-	// opening stands in for the user's first words where the conversation's beginning was evicted: Bedrock wants the user
-	// first.
-	opening = "(The beginning of this conversation is left out.)"
-)
+// noOutput stands in for a blank result: Bedrock refuses a blank text.
+const noOutput = "(no output)"
 
 // provider is this adapter's name in a definition.
 const provider = "bedrock"
@@ -103,7 +95,7 @@ func (g *grouping) add(m run.Message) error {
 	case run.Reasoning:
 		g.addReasoning(b)
 	case run.ToolUse:
-		input, err := sentInput(b.Input)
+		input, err := modelretry.SentArguments(b.Input)
 		if err != nil {
 			return err
 		}
@@ -149,20 +141,6 @@ func (g *grouping) addModelBlock(block types.ContentBlock) {
 	g.thoughts = nil
 }
 
-// sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's
-// malformed input, is wrapped in one.
-func sentInput(input json.RawMessage) ([]byte, error) {
-	switch {
-	case len(input) == 0:
-		return []byte(`{}`), nil
-	case isObject(input):
-		return input, nil
-	case json.Valid(input):
-		return jsonx.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
-	}
-	return nil, errors.New("is a tool_use whose input is not JSON")
-}
-
 // endCalls ends a turn that has calls: nothing more of the model's can stand between them and their results.
 func (g *grouping) endCalls() {
 	if len(g.calls) > 0 {
@@ -177,13 +155,13 @@ func (g *grouping) endTurn() {
 		return
 	}
 	if len(g.out) == 0 {
-		g.emit(types.ConversationRoleUser, []types.ContentBlock{&types.ContentBlockMemberText{Value: opening}})
+		g.emit(types.ConversationRoleUser, []types.ContentBlock{&types.ContentBlockMemberText{Value: modelretry.Opening}})
 	}
 	g.emit(types.ConversationRoleAssistant, g.turn)
 	for _, id := range g.calls {
 		r, ok := g.results[id]
 		if !ok {
-			r = run.ToolResult{Content: noResponse, IsError: true}
+			r = run.ToolResult{Content: modelretry.NoResponse, IsError: true}
 		}
 		if isBlank(r.Content) {
 			r.Content = noOutput

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
 )
@@ -151,7 +152,7 @@ func TestConversation(t *testing.T) {
 		{"results in another order, behind a text", []run.Message{ask("q"), use("a", `{"x":1.0}`), use("b", `{}`), ask("r"), result("b", "2"), result("a", "1"), ask("s")},
 			[]string{asked, the("assistant", callA, callB), the("user", resultOf("a", "1"), resultOf("b", "2"), text("r"), text("s"))}},
 		{"a result is missing", []run.Message{ask("q"), use("b", `{}`), say("on")},
-			[]string{asked, the("assistant", callB), the("user", resultOf("b", noResponse)), the("assistant", text("on"))}},
+			[]string{asked, the("assistant", callB), the("user", resultOf("b", modelretry.NoResponse)), the("assistant", text("on"))}},
 		{"the last result wins", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), say("x"), result("b", "2"), say("y")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "2")), the("assistant", text("x"), text("y"))}},
 		{"a blank result", []run.Message{ask("q"), use("b", `{}`), result("b", " ")},
@@ -159,11 +160,11 @@ func TestConversation(t *testing.T) {
 		{"a shortened result", []run.Message{ask("q"), use("b", `{}`), user(run.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "start…"))}},
 		{"the beginning was evicted", []run.Message{use("b", `{}`), result("b", "1")},
-			[]string{the("user", text(opening)), the("assistant", callB), the("user", resultOf("b", "1"))}},
+			[]string{the("user", text(modelretry.Opening)), the("assistant", callB), the("user", resultOf("b", "1"))}},
 		{"blank texts", []run.Message{ask(""), ask("q"), say(" \n"), ask("r"), say(""), use("b", ``), ask("\t"), result("b", "1"), say("")},
 			[]string{the("user", text("q"), text("r")), the("assistant", callB), the("user", resultOf("b", "1"))}},
 		{"input that the core made a string of", []run.Message{ask("q"), use("b", `"{\"x\": <1"`)},
-			[]string{asked, the("assistant", `{"toolUse":{"toolUseId":"b","name":"get","input":{"malformed_input":"{\"x\": <1"}}}`), the("user", resultOf("b", noResponse))}},
+			[]string{asked, the("assistant", `{"toolUse":{"toolUseId":"b","name":"get","input":{"malformed_input":"{\"x\": <1"}}}`), the("user", resultOf("b", modelretry.NoResponse))}},
 		{"media of a tool", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), media("p.png", "image/png", "AAAA"), ask("r")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"), image, text("r"))}},
 		{"a document without a word", []run.Message{media("x.pdf", "application/pdf", "BBBB")},
@@ -199,7 +200,7 @@ func TestConversation(t *testing.T) {
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"))}},
 		{"reasoning: at the end", []run.Message{ask("q"), thinks(own)}, []string{asked}},
 		{"reasoning: at the beginning", []run.Message{thinks(own), say("a"), ask("q")},
-			[]string{the("user", text(opening)), the("assistant", sentOwn, text("a")), asked}},
+			[]string{the("user", text(modelretry.Opening)), the("assistant", sentOwn, text("a")), asked}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -355,7 +356,7 @@ func gotText(out []types.Message) string {
 		for _, b := range m.Content {
 			switch b := b.(type) {
 			case *types.ContentBlockMemberText:
-				if b.Value != opening && b.Value != attached {
+				if b.Value != modelretry.Opening && b.Value != attached {
 					s.WriteString(b.Value)
 				}
 			case *types.ContentBlockMemberImage, *types.ContentBlockMemberDocument:

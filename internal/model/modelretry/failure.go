@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // This file is what adapters of models share: why a request failed, in words of this program. Foreign errors are not
@@ -131,6 +132,28 @@ func Arguments(written string, cut bool) json.RawMessage {
 		written = "{}"
 	}
 	return json.RawMessage(written)
+}
+
+// What an adapter puts in where a conversation lacks what services and chat templates insist on.
+const (
+	// NoResponse is the result of a call that has none.
+	NoResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
+	// Opening is the user's first words, where the conversation's beginning was evicted.
+	Opening = "(The beginning of this conversation is left out.)"
+)
+
+// SentArguments returns a call's arguments as they are sent back: one object. Another value, as the core makes of
+// malformed arguments, is wrapped in one.
+func SentArguments(input json.RawMessage) (json.RawMessage, error) {
+	switch {
+	case len(input) == 0:
+		return json.RawMessage(`{}`), nil
+	case !json.Valid(input):
+		return nil, errors.New("is a tool_use whose input is not JSON")
+	case jsonx.JSONKind(input) == '{':
+		return input, nil
+	}
+	return jsonx.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
 }
 
 // Clip bounds a word of a service that is kept for the record: 128 bytes of UTF-8.

@@ -11,12 +11,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
-
-// noResponse stands in for a result that is missing: a strict server refuses a call without one.
-const noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
 
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
@@ -43,15 +41,16 @@ func conversation(model agent.ModelSpec, system string, messages []run.Message) 
 
 // grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's.
 type grouping struct {
-	out     []chatMessage
-	model   string // that is asked
-	openAI  bool   // OpenAI or Azure is asked
-	mistral bool   // it is Mistral's, which take less than others
-	results map[string]run.ToolResult
-	turn    *chatMessage
-	begins  chatMessage // reasoning that the next turn begins with
-	thought bool        // reasoning stood behind the turn's text, which may go on behind it
-	user    []run.Block
+	out      []chatMessage
+	model    string // that is asked
+	openAI   bool   // OpenAI or Azure is asked
+	mistral  bool   // it is Mistral's, which take less than others
+	results  map[string]run.ToolResult
+	turn     *chatMessage
+	begins   chatMessage // reasoning that the next turn begins with
+	thought  bool        // reasoning stood behind the turn's text, which may go on behind it
+	textFrom run.Source  // where the turn's last text is from
+	user     []run.Block
 }
 
 // noDocuments are how types of files begin that no server takes.
@@ -69,7 +68,7 @@ func (g *grouping) add(m run.Message) error {
 			return nil
 		}
 		if m.Role == run.RoleAssistant {
-			g.addText(b.Text)
+			g.addText(b.Text, m.Source)
 			return nil
 		}
 		g.endTurn()
@@ -97,12 +96,16 @@ func (g *grouping) add(m run.Message) error {
 	case run.Reasoning:
 		g.addReasoning(b)
 	case run.ToolUse:
+		input, err := modelretry.SentArguments(b.Input)
+		if err != nil {
+			return err
+		}
 		g.thought = false
 		g.endUser()
 		if g.turn == nil {
 			g.beginTurn(nil)
 		}
-		call := chatFunction{b.Name, cmp.Or(string(b.Input), "{}")}
+		call := chatFunction{b.Name, string(input)}
 		g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: call})
 	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
@@ -150,11 +153,18 @@ func (g *grouping) beginTurn(content any) {
 	g.begins = chatMessage{}
 }
 
-// addText starts a turn, because text precedes calls, or continues one that has reasoning within its text.
-func (g *grouping) addText(text string) {
-	if g.thought {
-		said, _ := g.turn.Content.(string) // addReasoning of a turn without calls: its content is a text
-		g.turn.Content, g.thought = said+text, false
+// addText starts a turn, because text precedes calls, or continues one: many chat templates refuse two turns of the
+// model's in a row, as they are left where what came between was said once alone. A text that reasoning has interrupted
+// goes on without a break.
+func (g *grouping) addText(text string, from run.Source) {
+	interrupted := g.thought && from.SameEvent(g.textFrom)
+	g.textFrom, g.thought = from, false
+	if g.turn != nil && len(g.turn.ToolCalls) == 0 {
+		said, _ := g.turn.Content.(string) // a turn without calls has begun with a text
+		if !interrupted {
+			said += "\n\n"
+		}
+		g.turn.Content = said + text
 		return
 	}
 	g.endUser()
@@ -162,16 +172,20 @@ func (g *grouping) addText(text string) {
 	g.beginTurn(text)
 }
 
+// endTurn closes the model's turn. Many services and templates want a user's message before the first.
 func (g *grouping) endTurn() {
 	g.thought = false
 	if g.turn == nil {
 		return
 	}
+	if last := len(g.out) - 1; last < 0 || g.out[last].Role == "system" {
+		g.out = append(g.out, chatMessage{Role: "user", Content: modelretry.Opening})
+	}
 	g.out = append(g.out, *g.turn)
 	for i, c := range g.turn.ToolCalls {
 		id := g.callID(c.ID)
 		g.turn.ToolCalls[i].ID = id
-		content := noResponse
+		content := modelretry.NoResponse
 		if result, ok := g.results[c.ID]; ok {
 			content = result.Content
 		}

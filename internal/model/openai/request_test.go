@@ -121,13 +121,14 @@ func TestConversation(t *testing.T) {
 			`[{"role":"user","content":"q"},{"role":"assistant","content":"wait","tool_calls":[` + callA + `,` + callB + `]},
 			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"assistant","content":"done"}]`},
 		{"results in another order, behind a text", []run.Message{use("a", `{"x":1.0}`), use("b", `{}`), ask("q"), result("b", "2"), result("a", "1"), ask("r")},
-			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `,` + callB + `]},
+			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callA + `,` + callB + `]},
 			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q\n\nr"}]`},
 		{"the last result wins", []run.Message{use("b", `{}`), result("b", "1"), ask("q"), result("b", "2")},
-			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q"}]`},
+			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q"}]`},
 		{"an empty result is a result", []run.Message{use("b", `{}`), result("b", "")},
-			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"","tool_call_id":"b"}]`},
-		{"two texts of the model", []run.Message{say("a"), say("b")}, `[{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}]`},
+			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"","tool_call_id":"b"}]`},
+		{"two texts of the model", []run.Message{ask("q"), say("a"), say("b"), use("b", `"{x"`), result("b", "1")}, `[{"role":"user","content":"q"},{"role":"assistant","content":"a\n\nb","tool_calls":[
+			{"id":"b","type":"function","function":{"name":"get","arguments":"{\"malformed_input\":\"{x\"}"}}]},{"role":"tool","content":"1","tool_call_id":"b"}]`},
 		{"media", []run.Message{ask("look"), user(run.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(run.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
 			{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
@@ -147,7 +148,7 @@ func TestConversation(t *testing.T) {
 			{"role":"user","content":"r"},{"role":"assistant","content":"c"},{"role":"user","content":"s"},{"role":"assistant","content":"d","tool_calls":[` + strings.Replace(callB, `"b"`, `"c"`, 1) + `]},
 			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"c"},{"role":"assistant","content":"e"}]`},
 		{"a shortened result", []run.Message{use("b", `{}`), user(run.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
-			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
+			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -167,21 +168,21 @@ func TestIDsOfCalls(t *testing.T) {
 		{"gpt-5", "tooluse_1", "tooluse_1"}, {"gpt-5", long, "^[a-z0-9]{25}$"},
 		{"mistral-large", "aB3dE5gH9", "aB3dE5gH9"}, {"mistral-large", "c1-0", "^[a-z0-9]{9}$"},
 	} {
-		messages, err := conversation(agent.ModelSpec{ID: c.model}, "", []run.Message{use(c.id, `{}`), result(c.id, "1")})
+		messages, err := conversation(agent.ModelSpec{ID: c.model}, "", []run.Message{ask("q"), use(c.id, `{}`), result(c.id, "1")})
 		require.NoError(t, err)
-		require.Regexp(t, c.want, messages[0].ToolCalls[0].ID)
-		require.Equal(t, messages[0].ToolCalls[0].ID, messages[1].ToolCallID)
-		require.Equal(t, "1", messages[1].Content)
+		require.Regexp(t, c.want, messages[1].ToolCalls[0].ID)
+		require.Equal(t, messages[1].ToolCalls[0].ID, messages[2].ToolCallID)
+		require.Equal(t, "1", messages[2].Content)
 	}
 }
 
 // Mistral's models take nothing of the user's directly behind a tool's result.
 func TestUserBehindAResult(t *testing.T) {
-	for model, want := range map[string]int{"mistral-large-latest": 4, "mistralai/Devstral-Small-2507": 4, "pixtral-12b": 4, "gpt-5": 3} {
-		messages, err := conversation(agent.ModelSpec{ID: model}, "", []run.Message{use("b", `{}`), result("b", "1"), ask("q")})
+	for model, want := range map[string]int{"mistral-large-latest": 5, "mistralai/Devstral-Small-2507": 5, "pixtral-12b": 5, "gpt-5": 4} {
+		messages, err := conversation(agent.ModelSpec{ID: model}, "", []run.Message{ask("p"), use("b", `{}`), result("b", "1"), ask("q")})
 		require.NoError(t, err)
 		require.Len(t, messages, want, model)
-		require.Equal(t, want == 4, messages[2].Role == "assistant")
+		require.Equal(t, want == 5, messages[3].Role == "assistant")
 	}
 }
 
