@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // newPrompt is the request for a reply, which can only go to the client's own endpoint.
@@ -93,19 +94,20 @@ func tools(r agent.Request) (*types.ToolConfiguration, error) {
 		return nil, nil
 	}
 	c := &types.ToolConfiguration{}
+	allows := func(keyword string) bool { return !slices.Contains(tool.Combining, keyword) }
+	if strings.Contains(r.Model.ID, "amazon.nova") {
+		allows = func(keyword string) bool { return slices.Contains([]string{"type", "properties", "required"}, keyword) }
+	}
 	for i, s := range specs {
-		schema := s.Schema
-		if len(schema) == 0 {
-			schema = []byte(`{"type":"object","properties":{}}`)
-		}
+		description, schema := tool.ForModel(s, allows)
 		if !isObject(schema) {
 			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("tool %d %s", i, errSchema))
 		}
 		t := types.ToolSpecification{
 			Name: aws.String(s.ModelName()), InputSchema: &types.ToolInputSchemaMemberJson{Value: verbatim(schema)},
 		}
-		if !isBlank(s.Description) {
-			t.Description = aws.String(s.Description)
+		if !isBlank(description) {
+			t.Description = aws.String(description)
 		}
 		c.Tools = append(c.Tools, &types.ToolMemberToolSpec{Value: t})
 	}

@@ -79,6 +79,12 @@ func TestRequest(t *testing.T) {
 	require.Equal(t, r.Model.ID, got.Model)
 	require.Contains(t, got.Header.Get("Authorization"), "AWS4-HMAC-SHA256 ")
 	require.Equal(t, `{`+inference+`,`+messages+`,"system":[{"text":"Be <brief>."}],"toolConfig":{"tools":[`+get+`,`+ping+`]}}`, string(got.Body))
+
+	// Claude refuses schemas that combine others at the top, Nova all that a schema can have there but three.
+	r.Tools = []agent.ToolSpec{{Name: "ping", Schema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false,"not":{}}`)}}
+	require.Contains(t, string(sent(t, Model{}, r).Body), `"inputSchema":{"json":{"additionalProperties":false,"properties":{},"type":"object"}}`)
+	r.Model.ID = "eu.amazon.nova-lite-v1:0"
+	require.Contains(t, string(sent(t, Model{}, r).Body), `"inputSchema":{"json":{"properties":{},"type":"object"}}`)
 }
 
 // Converse cannot be asked for JSON of any form, so the system text asks; a used up quota is told to the model twice.

@@ -3,9 +3,12 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's
@@ -76,20 +79,28 @@ type chatSchema struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
+// maxDescription is how many characters of a tool's description OpenAI and Azure take.
+const maxDescription = 1024
+
 // encodeRequest encodes the body of a request for the server at its model's base URL.
 func encodeRequest(r agent.Request) ([]byte, error) {
 	r = r.WithNotices()
+	tools := make([]chatTool, len(r.Tools))
+	strict := isOpenAI(r.Model.BaseURL) || strings.Contains(r.Model.ID, "claude")
+	for i, t := range r.Tools {
+		description, schema := tool.ForModel(t, func(keyword string) bool {
+			return !strict || !slices.Contains(tool.Combining, keyword)
+		})
+		if begins := []rune(description); isOpenAI(r.Model.BaseURL) && len(begins) > maxDescription {
+			const more = " […] All of it is in the instructions."
+			r.System += "\n\nThe tool " + t.ModelName() + ": " + description
+			description = string(begins[:maxDescription-len([]rune(more))]) + more
+		}
+		tools[i] = chatTool{"function", toolFunction{t.ModelName(), description, schema}}
+	}
 	messages, err := conversation(r.Model, r.System, r.Messages)
 	if err != nil {
 		return nil, err
-	}
-	tools := make([]chatTool, len(r.Tools))
-	for i, t := range r.Tools {
-		schema := t.Schema
-		if len(schema) == 0 {
-			schema = json.RawMessage(`{"type":"object","properties":{}}`)
-		}
-		tools[i] = chatTool{"function", toolFunction{t.ModelName(), t.Description, schema}}
 	}
 	body := chatRequest{
 		Model: r.Model.ID, Messages: messages, Tools: tools, Temperature: r.Model.Temperature, Stream: true,

@@ -83,7 +83,7 @@ func TestRequest(t *testing.T) {
 	_, err := m.generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Equal(t, `{"model":"m","messages":[{"role":"system","content":"Be <brief>."},{"role":"user","content":"Hi & bye"}],`+
-		`"tools":[{"type":"function","function":{"name":"orders_get","description":"Look.","parameters":{"type":"object"}}},`+
+		`"tools":[{"type":"function","function":{"name":"orders_get","description":"Look.","parameters":{"properties":{},"type":"object"}}},`+
 		`{"type":"function","function":{"name":"ping","parameters":{"type":"object","properties":{}}}}],`+
 		`"max_tokens":100,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`, string(got))
 	require.Equal(t, "Bearer "+key, header.Get("Authorization"))
@@ -107,6 +107,26 @@ func TestFieldsThatServersKnow(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `{"model":"m","messages":[]`+want+`}`, string(body), base)
 	}
+}
+
+// OpenAI and Azure refuse schemas that combine others at the top, and long descriptions: the model reads them elsewhere.
+func TestToolsThatOpenAIRefuses(t *testing.T) {
+	long := strings.Repeat("é", maxDescription+1)
+	r := agent.Request{Model: agent.ModelSpec{ID: "m", BaseURL: DefaultBaseURL}, System: "Be brief.", Tools: []agent.ToolSpec{
+		{Name: "orders.get", Description: long, Schema: json.RawMessage(`{"type":"object","properties":{},"not":{}}`)}}}
+	var got chatRequest
+	body, err := encodeRequest(r)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(body, &got))
+	f := got.Tools[0].Function
+	require.JSONEq(t, `{"type":"object","properties":{}}`, string(f.Parameters))
+	require.Len(t, []rune(f.Description), maxDescription)
+	require.Equal(t, "Be brief.\n\nThe tool orders_get: "+long+"\n\nThe arguments must also fit this JSON Schema: {\"not\":{}}", got.Messages[0].Content)
+
+	r.Model.BaseURL = "http://127.0.0.1:11434/v1"
+	body, err = encodeRequest(r)
+	require.NoError(t, err)
+	require.Contains(t, string(body), `"description":"`+long+`","parameters":{"type":"object","properties":{},"not":{}}`)
 }
 
 func TestConversation(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -137,6 +138,20 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, string(get.Schema), string(again.Tools[0].Schema), "the same each time")
 }
 
+// Claude refuses other names of arguments, and the parameters of a place and another may have one name.
+func TestNamesOfArguments(t *testing.T) {
+	files := fstest.MapFS{"odata.json": {Data: []byte(`{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a/{id}/{the part}":{"post":{"operationId":"x",
+		"parameters":[{"name":"id","in":"path","required":true,"schema":{}},{"name":"the part","in":"path","required":true,"schema":{}},
+		{"name":"id","in":"query","schema":{}},{"name":"$filter","in":"query","required":true,"schema":{}},{"name":"page[size]","in":"query","schema":{}}],
+		"requestBody":{"content":{"application/json":{"schema":{"properties":{"@type":{}}}}}}}}}}`)}}
+	d, err := Parse("agent.yaml", []byte(`{name: a, system: s, model: {provider: bedrock, id: m}, tools: [{kind: http, openapi: odata.json, operation: x}]}`), Options{Files: files})
+	require.NoError(t, err)
+	require.Equal(t, &agent.HTTPTool{Method: "POST", URL: "https://x.example/a/{id}/{the_part}", Body: json.RawMessage(`"{body}"`),
+		Query: map[string]string{"id": "{id_query}", "$filter": "{filter}", "page[size]": "{page_size}"}}, d.Tools[0].HTTP)
+	require.JSONEq(t, `{"type":"object","required":["filter","id","the_part"],"properties":{"id":{},"the_part":{},"id_query":{},"filter":{},"page_size":{},
+		"body":{"properties":{"@type":{}}}}}`, string(d.Tools[0].Schema))
+}
+
 // countingFiles counts how often a file of it is opened.
 type countingFiles struct {
 	fs.FS
@@ -171,37 +186,35 @@ func TestOperationsAreRefused(t *testing.T) {
 		"agent/rel.json":   `{"openapi":"3.1.0","servers":[{"url":"/v1"}],"paths":{"/a":{"get":{"operationId":"x"}}}}`,
 		"agent/kind.json":  `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a":{"get":{"operationId":"x","parameters":[{"name":"q","in":"query","required":"canary"}]}}}}`,
 		"agent/never.json": `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a":{"post":{"operationId":"x","requestBody":{"content":{"application/json":{"schema":{"not":{"pattern":"(?=x)"}}}}}}}}}`,
-		"agent/clash.json": `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a/{id}":{"get":{"operationId":"x","parameters":[{"name":"id","in":"path","required":true,"schema":{}},{"name":"id","in":"query","schema":{}}]}}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	require.NoError(t, os.Symlink(filepath.Join(dir, "outside.yaml"), filepath.Join(dir, "agent", "link.yaml")))
 	for name, c := range map[string]struct{ keys, want string }{
-		"a URL beside it":            {`openapi: pets.yaml, operation: getPet, url: "https://x.example"`, "tools[0].url: got a value, want none"},
-		"a schema beside it":         {`openapi: pets.yaml, operation: getPet, schema: {type: object}`, "tools[0].schema: got a value, want none"},
-		"no such operation":          {`openapi: pets.yaml, operation: buyPet`, "tools[0].operation: the document has no such operationId; it has: addPets, elsewhere, getPet"},
-		"no such file":               {`openapi: none.yaml, operation: getPet`, "tools[0].openapi: the file cannot be opened"},
-		"a file outside":             {`openapi: ../outside.yaml, operation: getPet`, "tools[0].openapi: want the path of a file in the agent's folder"},
-		"a file outside, by a link":  {`openapi: link.yaml, operation: getPet`, "tools[0].openapi: the file cannot be opened"},
-		"an absolute path":           {`openapi: /etc/passwd, operation: getPet`, "tools[0].openapi: want the path of a file"},
-		"a URL as file":              {`openapi: "https://x.example/o.json", operation: getPet`, "tools[0].openapi: the file cannot be opened"},
-		"version 2":                  {`openapi: old.json, operation: x`, "tools[0].openapi: want a document of OpenAPI 3"},
-		"half a document":            {`openapi: bad.json, operation: x`, "tools[0].openapi: the file is no JSON object"},
-		"no YAML":                    {`openapi: bad.yaml, operation: x`, "tools[0].openapi: bad.yaml:2: not YAML"},
-		"anchors":                    {`openapi: anchor.yaml, operation: x`, "got an anchor or alias"},
-		"an operation twice":         {`openapi: twice.json, operation: x`, "tools[0].operation: the document has several"},
-		"too deep":                   {`openapi: deep.json, operation: x`, "tools[0].operation: its schemas are too large, or too deep"},
-		"several servers":            {`openapi: pets.yaml, operation: elsewhere`, "tools[0].server: the document has 2 servers, want the URL of one here"},
-		"no server":                  {`openapi: none.json, operation: x`, "tools[0].server: the document has 0 servers"},
-		"a relative server":          {`openapi: rel.json, operation: x`, "tools[0].server: the document's server is no http or https URL"},
-		"a server that is none":      {`openapi: none.json, operation: x, server: "https://2130706433"`, "tools[0].openapi: got host"},
-		"a remote reference":         {`openapi: pets.yaml, operation: remote, server: "https://x.example"`, `tools[0].operation: got a reference to "https://evil.example/schema.json"`},
-		"a reference to nothing":     {`openapi: pets.yaml, operation: nowhere`, "leads to nothing"},
-		"a reference to itself":      {`openapi: pets.yaml, operation: looping`, "too deep"},
-		"a pattern to be avoided":    {`openapi: never.json, operation: x`, "tools[0].operation: compile schema: not a valid JSON Schema: at /properties/body/not/pattern: is not a valid regex"},
-		"a text for true":            {`openapi: kind.json, operation: x`, `tools[0].operation: json key "Parameters.Required": want true or false`},
-		"a body that is no JSON":     {`openapi: pets.yaml, operation: uploadPets`, "tools[0].operation: its body is no JSON"},
-		"two parameters of one name": {`openapi: clash.json, operation: x`, "tools[0].operation: parameter id in query: another parameter has the name"},
+		"a URL beside it":           {`openapi: pets.yaml, operation: getPet, url: "https://x.example"`, "tools[0].url: got a value, want none"},
+		"a schema beside it":        {`openapi: pets.yaml, operation: getPet, schema: {type: object}`, "tools[0].schema: got a value, want none"},
+		"no such operation":         {`openapi: pets.yaml, operation: buyPet`, "tools[0].operation: the document has no such operationId; it has: addPets, elsewhere, getPet"},
+		"no such file":              {`openapi: none.yaml, operation: getPet`, "tools[0].openapi: the file cannot be opened"},
+		"a file outside":            {`openapi: ../outside.yaml, operation: getPet`, "tools[0].openapi: want the path of a file in the agent's folder"},
+		"a file outside, by a link": {`openapi: link.yaml, operation: getPet`, "tools[0].openapi: the file cannot be opened"},
+		"an absolute path":          {`openapi: /etc/passwd, operation: getPet`, "tools[0].openapi: want the path of a file"},
+		"a URL as file":             {`openapi: "https://x.example/o.json", operation: getPet`, "tools[0].openapi: the file cannot be opened"},
+		"version 2":                 {`openapi: old.json, operation: x`, "tools[0].openapi: want a document of OpenAPI 3"},
+		"half a document":           {`openapi: bad.json, operation: x`, "tools[0].openapi: the file is no JSON object"},
+		"no YAML":                   {`openapi: bad.yaml, operation: x`, "tools[0].openapi: bad.yaml:2: not YAML"},
+		"anchors":                   {`openapi: anchor.yaml, operation: x`, "got an anchor or alias"},
+		"an operation twice":        {`openapi: twice.json, operation: x`, "tools[0].operation: the document has several"},
+		"too deep":                  {`openapi: deep.json, operation: x`, "tools[0].operation: its schemas are too large, or too deep"},
+		"several servers":           {`openapi: pets.yaml, operation: elsewhere`, "tools[0].server: the document has 2 servers, want the URL of one here"},
+		"no server":                 {`openapi: none.json, operation: x`, "tools[0].server: the document has 0 servers"},
+		"a relative server":         {`openapi: rel.json, operation: x`, "tools[0].server: the document's server is no http or https URL"},
+		"a server that is none":     {`openapi: none.json, operation: x, server: "https://2130706433"`, "tools[0].openapi: got host"},
+		"a remote reference":        {`openapi: pets.yaml, operation: remote, server: "https://x.example"`, `tools[0].operation: got a reference to "https://evil.example/schema.json"`},
+		"a reference to nothing":    {`openapi: pets.yaml, operation: nowhere`, "leads to nothing"},
+		"a reference to itself":     {`openapi: pets.yaml, operation: looping`, "too deep"},
+		"a pattern to be avoided":   {`openapi: never.json, operation: x`, "tools[0].operation: compile schema: not a valid JSON Schema: at /properties/body/not/pattern: is not a valid regex"},
+		"a text for true":           {`openapi: kind.json, operation: x`, `tools[0].operation: json key "Parameters.Required": want true or false`},
+		"a body that is no JSON":    {`openapi: pets.yaml, operation: uploadPets`, "tools[0].operation: its body is no JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := httpFile(filepath.Join(dir, "agent"), "  - {name: x, kind: http, "+c.keys+"}\n")

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -339,7 +340,9 @@ func (op operation) server() (string, error) {
 
 // tool lays the operation under what the entry says.
 func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
-	a := arguments{properties: map[string]any{}, headers: map[string]string{}, query: map[string]string{}}
+	a := arguments{
+		properties: map[string]any{}, headers: map[string]string{}, query: map[string]string{}, path: op.path,
+	}
 	known := map[[2]string]bool{}
 	for _, p := range append(op.Parameters, op.Inherited...) {
 		if at := [2]string{p.In, p.Name}; !known[at] && !e.sets(p.In, p.Name) {
@@ -354,7 +357,7 @@ func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
 			return err
 		}
 	}
-	e.request.Method, e.request.URL, e.request.Body = op.method, strings.TrimSuffix(e.server, "/")+op.path, a.body
+	e.request.Method, e.request.URL, e.request.Body = op.method, strings.TrimSuffix(e.server, "/")+a.path, a.body
 	for own, all := range map[*map[string]string]map[string]string{
 		&e.request.Headers: a.headers, &e.request.Query: a.query,
 	} {
@@ -366,7 +369,7 @@ func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
 	if t.Description == "" {
 		t.Description = strings.TrimSpace(strings.TrimSpace(op.Summary) + "\n" + strings.TrimSpace(op.Description))
 		if r := []rune(t.Description); len(r) > maxDescription {
-			t.Description = string(r[:maxDescription]) + " […]"
+			t.Description = string(r[:maxDescription-4]) + " […]"
 		}
 	}
 	schema := map[string]any{"type": "object", "properties": a.properties}
@@ -395,11 +398,18 @@ func (e *httpEntry) sets(in, name string) bool {
 type arguments struct {
 	properties     map[string]any
 	required       []string
+	path           string // with the arguments in braces
 	headers, query map[string]string
 	body           json.RawMessage
 }
 
-// addParameter makes an argument of a parameter. One that no template can write is left out, if it may be.
+// notInArguments are the characters that Claude refuses in the name of an argument, which has 64 at most.
+var notInArguments = regexp.MustCompile(`[^a-zA-Z0-9_.-]+`)
+
+const maxArgumentName = 50 // so that there is room for what tells two of one name apart
+
+// addParameter makes an argument of a parameter, under a name that every model takes. One that no template can write is
+// left out, if it may be.
 func (a *arguments) addParameter(p parameter) error {
 	schema := schemaOf(p.Schema)
 	plain := p.Style == "" || p.Style == map[string]string{"query": "form", "path": "simple", "header": "simple"}[p.In]
@@ -410,23 +420,32 @@ func (a *arguments) addParameter(p parameter) error {
 			return errors.New("it is written in a way that tools do not have")
 		}
 		return nil
-	case strings.ContainsAny(p.Name, "{} \t") || p.Name == "":
-		return errors.New("got a name that templates do not have")
-	case a.properties[p.Name] != nil:
-		return errors.New("another parameter has the name, too")
+	}
+	name := p.Name
+	if notInArguments.MatchString(name) || len(name) > maxArgumentName {
+		name = strings.Trim(notInArguments.ReplaceAllString(name, "_"), "_.")
+		name = name[:min(len(name), maxArgumentName)]
+	}
+	if name == "" {
+		return errors.New("got a name that no argument can have")
+	}
+	for a.properties[name] != nil {
+		name += "_" + p.In
 	}
 	if p.Description != "" && schema["description"] == nil {
 		schema["description"] = p.Description
 	}
-	a.properties[p.Name] = schema
+	a.properties[name] = schema
 	if p.Required {
-		a.required = append(a.required, p.Name)
+		a.required = append(a.required, name)
 	}
 	switch p.In {
+	case "path":
+		a.path = strings.ReplaceAll(a.path, "{"+p.Name+"}", "{"+name+"}")
 	case "query":
-		a.query[p.Name] = "{" + p.Name + "}"
+		a.query[p.Name] = "{" + name + "}"
 	case "header":
-		a.headers[p.Name] = "{" + p.Name + "}"
+		a.headers[p.Name] = "{" + name + "}"
 	}
 	return nil
 }
@@ -508,7 +527,7 @@ func (a *arguments) flatProperties(schema map[string]any) (map[string]any, bool)
 		return nil, false
 	}
 	for name := range properties {
-		if a.properties[name] != nil {
+		if a.properties[name] != nil || notInArguments.MatchString(name) {
 			return nil, false
 		}
 	}

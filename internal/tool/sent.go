@@ -1,0 +1,100 @@
+package tool
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+)
+
+// Combining are the keywords that OpenAI and Claude refuse at the top of a tool's schema.
+var Combining = []string{"allOf", "anyOf", "oneOf", "not", "enum"}
+
+// ForModel returns a tool's description and schema as a service takes them that allows only some keywords at the top
+// of a schema. It refuses every request that offers a tool with another one, or, as OpenAI does, with a list that has
+// no items. The refused keywords stand in the description, and the properties of their branches among the tool's own.
+// The arguments of a call are still checked against the whole schema.
+func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description string, schema json.RawMessage) {
+	if len(t.Schema) == 0 {
+		return t.Description, json.RawMessage(`{"type":"object","properties":{}}`)
+	}
+	decoded, err := jsonx.DecodeNumbers(t.Schema)
+	top, ok := decoded.(map[string]any)
+	if err != nil || !ok {
+		return t.Description, t.Schema
+	}
+	changed := addItems(top)
+	properties, ok := top["properties"].(map[string]any)
+	if !ok {
+		properties, changed = map[string]any{}, true
+	}
+	refused := map[string]any{}
+	for key, value := range top {
+		if allows(key) {
+			continue
+		}
+		delete(top, key)
+		if changed = true; slices.Contains([]string{"$schema", "$id", "title", "description", "additionalProperties"}, key) {
+			continue
+		}
+		refused[key] = value
+		for _, branch := range appendAny(nil, value) {
+			branch, _ := branch.(map[string]any)
+			more, _ := branch["properties"].(map[string]any)
+			for name, property := range more {
+				if _, known := properties[name]; !known {
+					properties[name] = property
+				}
+			}
+		}
+	}
+	if !changed {
+		return t.Description, t.Schema
+	}
+	top["type"], top["properties"] = "object", properties
+	if schema, err = jsonx.MarshalVerbatim(top); err != nil {
+		return t.Description, t.Schema
+	}
+	if len(refused) > 0 {
+		rule, _ := jsonx.MarshalVerbatim(refused) // it was read from JSON
+		t.Description = strings.TrimSpace(t.Description + "\n\nThe arguments must also fit this JSON Schema: " + string(rule))
+	}
+	return t.Description, schema
+}
+
+func appendAny(all []any, value any) []any {
+	if list, ok := value.([]any); ok {
+		return append(all, list...)
+	}
+	return append(all, value)
+}
+
+// addItems adds to each list of a decoded schema that says nothing of its items that they may be anything. It reports
+// whether there was one.
+func addItems(schema any) (added bool) {
+	s, ok := schema.(map[string]any)
+	if !ok {
+		return false
+	}
+	if _, has := s["items"]; !has && slices.Contains(appendAny(nil, s["type"]), any("array")) {
+		s["items"], added = map[string]any{}, true
+	}
+	for key, value := range s {
+		var inside []any
+		switch key {
+		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+			named, _ := value.(map[string]any)
+			inside = slices.Collect(maps.Values(named))
+		case "const", "enum", "default", "examples":
+		default:
+			inside = appendAny(nil, value)
+		}
+		for _, part := range inside {
+			added = addItems(part) || added
+		}
+	}
+	return added
+}

@@ -1,0 +1,46 @@
+package tool
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// One tool that a service refuses would end every run of its agent.
+func TestForModel(t *testing.T) {
+	anything := func(string) bool { return true }
+	plain := func(keyword string) bool { return !slices.Contains(Combining, keyword) }
+	nova := func(keyword string) bool { return slices.Contains([]string{"type", "properties", "required"}, keyword) }
+	for _, c := range []struct {
+		name                      string
+		allows                    func(string) bool
+		schema, want, description string
+	}{
+		{"as it is", plain, `{"type":"object", "properties":{"z":{},"a":{"type":"array","items":{}}}}`, "", "d"},
+		{"no schema", plain, ``, `{"type":"object","properties":{}}`, "d"},
+		{"no properties", anything, `{"type":"object"}`, `{"type":"object","properties":{}}`, "d"},
+		{"lists without items", anything,
+			`{"type":"object","properties":{"items":{"type":["array","null"]},"b":{"default":{"type":"array"},"anyOf":[{"type":"array","maxItems":1.0}]}}}`,
+			`{"type":"object","properties":{"items":{"type":["array","null"],"items":{}},"b":{"default":{"type":"array"},"anyOf":[{"type":"array","items":{},"maxItems":1.0}]}}}`, "d"},
+		{"combined, where that is taken", anything, `{"type":"object","oneOf":[{}],"properties":{}}`, "", "d"},
+		{"combined", plain, `{"type":"object","properties":{"a":{"type":"string"}},"anyOf":[{"required":["a"]},{"properties":{"a":{},"b":{"minimum":1}}}]}`,
+			`{"type":"object","properties":{"a":{"type":"string"},"b":{"minimum":1}}}`,
+			"d\n\nThe arguments must also fit this JSON Schema: {\"anyOf\":[{\"required\":[\"a\"]},{\"properties\":{\"a\":{},\"b\":{\"minimum\":1}}}]}"},
+		{"nova", nova, `{"$schema":"x","type":"object","properties":{},"required":[],"additionalProperties":false}`,
+			`{"type":"object","properties":{},"required":[]}`, "d"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			description, schema := ForModel(agent.ToolSpec{Description: "d", Schema: json.RawMessage(c.schema)}, c.allows)
+			if c.want == "" {
+				require.Equal(t, c.schema, string(schema), "byte for byte")
+			} else {
+				require.JSONEq(t, c.want, string(schema))
+			}
+			require.Equal(t, c.description, description)
+		})
+	}
+}
