@@ -269,13 +269,17 @@ var services = []struct {
 	{"sk- sk_ pk_ rk_ whsec_", "_-", 16, isGenerated},
 	{"ghp_ gho_ ghu_ ghs_ ghr_", "", 16, nil},
 	{"github_pat_", "_", 16, isRandomWord},
-	{"glpat-", "_-", 16, nil},
-	{"xoxa- xoxb- xoxe- xoxp- xoxr- xoxs- xapp-", "-", 16, isRandomWord},
+	{"glpat-", "_-.", 16, nil},
+	{"glagent- glcbt- gldt- glffct- glft- glimt- gloas- glptt- glrt- glsoat-", "_-.", 16, isRandomWord},
+	{"xoxa- xoxb- xoxe- xoxe.xoxb- xoxe.xoxp- xoxo- xoxp- xoxr- xoxs- xapp-", "-", 16, isRandomWord},
 	{"AIza", "_-", 30, nil},
 	{"ya29.", "_-", 16, isRandomWord},
 	{"SG.", "_-.", 33, isGenerated},
 	{"npm_ hf_ dop_v1_ shpat_ lin_api_", "", 24, nil},
-	{"pypi-", "_-", 24, isGenerated},
+	{"pypi- AGE-SECRET-KEY- api_org_ dapi dckr_pat_ doo_v1_ dor_v1_ dp.pt. dt0c01. duffel_ fo1_ glsa_ gsk_ hvb. hvs. " +
+		"LTAI nfp_ ntn_ PMAK- pnu_ pplx- pscale_ pul- r8_ rdme_ rubygems_ sgp_ shippo_ shpca_ shppa_ shpss_ sntryu_ " +
+		"sq0atp- sq0csp- tskey- xai- xkeysib-", "_-.", 20, isGenerated},
+	{"ABSK glc_ ops_eyJ sntrys_", "_-+/=", 24, isGenerated},
 	{"eyJ", "_-.", 16, isToken},
 }
 
