@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -145,12 +146,11 @@ func TestKeptDecisionsAtTheDoor(t *testing.T) {
 		bad.Result = json.RawMessage(`{"a":1,"a":2}`)
 		require.ErrorAs(t, r.decideCall(bad), new(*policy.AnswerError))
 
-		s := r.state()
-		for i := range policy.MaxKept {
-			s.Kept = append(s.Kept, run.DecisionKept{Target: fmt.Sprint(i)})
+		for i := range policy.MaxKept { // c1 has one; the run has taken in none of them
+			err := r.decideCall(r.callDecision(fmt.Sprint("early", i), approval.Deny, ana))
+			require.Equal(t, i == policy.MaxKept-1, errors.Is(err, approval.ErrKept), err)
 		}
-		_, err := r.desk().PrepareDecision(r.ctx, &s, r.callDecision("c9", approval.Approve, ana))
-		require.ErrorIs(t, err, approval.ErrKept)
+		require.NoError(t, r.decideCall(r.callDecision("c1", approval.Deny, ben)), "the last one on a target")
 	})
 	withParkedRun(t, func(t *testing.T, r *fixture) { // early: refuse
 		require.ErrorIs(t, r.decideCall(r.callDecision("c9", approval.Approve, ana)), approval.ErrNoCall)

@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
@@ -19,7 +20,7 @@ import (
 //	anything else, early: keep      kept until the target is suspended; ErrIgnored if the call has ended
 //	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
 //
-// The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.
+// The function may be called again. Its errors are those of Decide, ErrFinished if the run has ended, and ErrKept.
 func (d *Desk) PrepareDecision(
 	ctx context.Context, s *run.AgentState, r DecisionInput,
 ) (func(ctx context.Context) error, error) {
@@ -43,7 +44,7 @@ func (d *Desk) PrepareDecision(
 	case keep && known && !c.Open():
 		return nil, fmt.Errorf("decide call %s: %w", r.Call, ErrIgnored)
 	case keep:
-		return d.prepareEarlyDecision(s, r, key)
+		return d.prepareEarlyDecision(r, key)
 	case known:
 		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Call, ErrNothing)
 	default:
@@ -77,9 +78,7 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 
 // prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
 // then; an unauthenticated one is refused here.
-func (d *Desk) prepareEarlyDecision(
-	s *run.AgentState, r DecisionInput, id string,
-) (func(ctx context.Context) error, error) {
+func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx context.Context) error, error) {
 	fact := run.DecisionKept{
 		ID: id, Target: r.Call, Action: run.DecisionAction(r.Action), Note: r.Note, By: r.By.ID, Groups: r.By.Groups,
 		Via: r.Via,
@@ -101,10 +100,21 @@ func (d *Desk) prepareEarlyDecision(
 		return nil, fmt.Errorf("decide %s as %q: %w", r.Call, r.By.ID, ErrForbidden)
 	case r.By.Unpinned && r.Action == Approve: // what will be asked is not known yet
 		return nil, fmt.Errorf("decide %s as %s: %w", r.Call, r.By.ID, ErrUnpinned)
-	case len(s.Kept) >= policy.MaxKept:
-		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(s.Kept), ErrKept)
 	}
 	return func(ctx context.Context) error {
+		l, err := d.Journal.Load(ctx, r.Tenant, r.Run)
+		if err != nil {
+			return err
+		}
+		others := map[string]bool{} // the targets of the other decisions that the run keeps, or is about to take in
+		for _, e := range slices.Concat(l.Inbox, run.Map(l.State.Kept, func(k run.DecisionKept) run.Event { return k })) {
+			if k, ok := e.(run.DecisionKept); ok && k.Target != r.Call {
+				others[k.Target] = true
+			}
+		}
+		if len(others) >= policy.MaxKept {
+			return fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(others), ErrKept)
+		}
 		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)
 		if err != nil {
 			return err
