@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -32,7 +33,7 @@ func indexKey(tenant string, s Status) string { return "T#" + tenant + "#APPROVA
 func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s", at.UnixMilli(), id) }
 
 func putOp(a Approval) (store.Op, error) {
-	body, err := jsonx.MarshalVerbatim(a)
+	body, err := jsonx.MarshalVerbatim(a.withListedArgs(a.Args, noArgs))
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
@@ -47,6 +48,22 @@ func putOp(a Approval) (store.Op, error) {
 		Key: itemKey(a.Tenant, a.ID), Body: body, Index: indexKey(a.Tenant, a.Status),
 		IndexSort: indexSortKey(a.RequestedAt, a.ID), Attrs: attrs,
 	}}, nil
+}
+
+// noArgs stands in an item for arguments that it has already: it has no room for long ones twice.
+var noArgs = json.RawMessage("null")
+
+// withListedArgs replaces the arguments of the request's one call in its permission, where they are was.
+func (a Approval) withListedArgs(was, is json.RawMessage) Approval {
+	if a.Kind != KindCall || len(a.Permissions) != 1 || len(a.Permissions[0].Calls) != 1 ||
+		!bytes.Equal(a.Permissions[0].Calls[0].Args, was) {
+		return a
+	}
+	p := a.Permissions[0]
+	p.Calls = slices.Clone(p.Calls)
+	p.Calls[0].Args = is
+	a.Permissions = []Permission{p}
+	return a
 }
 
 // noDigest is the digest that conditions compare where a request has none.
@@ -276,6 +293,7 @@ func readItem(tenant string, it store.Item) (a Approval, err error) {
 		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()
+	a = a.withListedArgs(noArgs, a.Args)
 	a.Tenant = tenant
 	if err := a.checkItem(id, it); err != nil {
 		return a, err

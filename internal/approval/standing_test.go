@@ -201,3 +201,13 @@ func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 		}
 	}
 }
+
+// An item holds the arguments of its call once, whatever an approval grants besides.
+func TestLongArgumentsOfAGrantedTool(t *testing.T) {
+	withFixture(t, func(t *testing.T, r *fixture) {
+		r.def.Permission.Scope = agent.ScopeTool
+		long := `{"amount":40,"to":"` + strings.Repeat("x", 250<<10) + `"}`
+		r.startAndPark(long)
+		require.Equal(t, long, string(r.approval().Permissions[0].Calls[0].Args))
+	})
+}
