@@ -100,6 +100,21 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 	})
 }
 
+// TestA10NotesLeaveRoomForAVeto: no note, however long, keeps a denial out of the request's item.
+func TestA10NotesLeaveRoomForAVeto(t *testing.T) {
+	withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {
+		for i, by := range []policy.Principal{ana, ben} {
+			q := r.request(approval.Approve, by)
+			q.Note = strings.Repeat("x", []int{250, 140}[i]<<10)
+			_, err := r.desk().Decide(r.ctx, q)
+			require.Equal(t, i == 1, errors.Is(err, store.ErrTooLarge), err)
+		}
+		q := r.request(approval.Deny, cem)
+		q.Note = strings.Repeat("x", 20<<10)
+		require.Equal(t, approval.Denied, r.must(r.desk().Decide(r.ctx, q)).Status)
+	})
+}
+
 // TestA12ApprovedByHalfAndOver: a request of several people that expired, or was called off with its run, after one of them had approved was decided by
 // nobody. Who approved hears how it ended; nobody else hears that they have approved it.
 func TestA12ApprovedByHalfAndOver(t *testing.T) {

@@ -13,11 +13,13 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// The bounds of a thread. maxRequestBytes leaves room in the request's item for the decisions.
+// The bounds of a thread. maxRequestBytes leaves room in the request's item for the decisions, and maxPendingBytes for a
+// denial, which no approver's note or edit may keep out.
 const (
 	MaxRemarks      = 50
 	MaxRemarkChars  = 4000      // characters of a remark
 	maxRequestBytes = 256 << 10 // bytes of a request with its thread
+	maxPendingBytes = 368 << 10 // bytes of a request whose quorum takes more people
 )
 
 // The errors of AddRemark, besides those of Decide.
