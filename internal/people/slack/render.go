@@ -114,7 +114,7 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 		if c := m.Approval.Channels; !c.Allow(agent.ViaSlack) {
 			blocks = append(blocks, section("It is approved by "+c.Words()+", and not in Slack. You may deny it here."))
 		}
-		label := plainText("Note (optional; the agent is told of it as your word)") // Slack sends it with either button
+		label := plainText("Note (optional; if you deny, the agent is told of it as your word)") // sent with either button
 		blocks = append(blocks, block{Type: "input", ID: blockNote, Label: label, Optional: true, Element: &element{
 			Type: "plain_text_input", Action: actionNote, MaxLength: maxNote,
 		}})
