@@ -326,8 +326,9 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	}
 }
 
-// toolName adds a problem unless name is the original name of a tool that the agent defines. It returns that tool. ok is
-// also false, without a problem, for a tool of an MCP server, since those are unknown until the server has been asked.
+// toolName adds a problem unless name is the original name of a tool that the agent defines. It returns that tool. ok
+// is also false, without a problem, for a tool of an MCP server, since those are unknown until the server has been
+// asked.
 func (c *checker) toolName(path string, d *Definition, name, suffix string) (t ToolSpec, ok bool) {
 	t, ok = run.First(d.Tools, func(t ToolSpec) bool { return t.Name == name })
 	isServer := func(m MCPServer) bool { return strings.HasPrefix(name, m.Name+".") }

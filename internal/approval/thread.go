@@ -13,8 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// The bounds of a thread. maxRequestBytes leaves room in the request's item for the decisions, and maxPendingBytes for a
-// denial, which no approver's note or edit may keep out.
+// The bounds of a thread. maxRequestBytes leaves room in the request's item for the decisions, and maxPendingBytes for
+// a denial, which no approver's note or edit may keep out.
 const (
 	MaxRemarks      = 50
 	MaxRemarkChars  = 4000      // characters of a remark
