@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -304,16 +303,18 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 // Missing returns the original name of the tool whose code a call needs and this process lacks: the tool itself or the
 // one of its precondition. "" = nothing is missing.
 func (p Ports) Missing(def *agent.Definition, name string) string {
-	i := slices.IndexFunc(def.Tools, func(t agent.ToolSpec) bool { return t.Name == name })
-	if i < 0 { // a server's tool, or a built-in one
-		return ""
-	}
-	t := def.Tools[i]
-	if _, linked := p.Tools.Lookup(name); t.Kind == agent.KindInternal && !linked {
-		return name
-	}
-	if t.Precondition != nil {
-		return p.Missing(def, t.Precondition.Tool)
+	for range 2 { // what the precondition's tool may depend on itself is not read
+		t, found := run.First(def.Tools, func(t agent.ToolSpec) bool { return t.Name == name })
+		if !found { // a server's tool, or a built-in one
+			return ""
+		}
+		if _, linked := p.Tools.Lookup(name); t.Kind == agent.KindInternal && !linked {
+			return name
+		}
+		if t.Precondition == nil {
+			return ""
+		}
+		name = t.Precondition.Tool
 	}
 	return ""
 }
