@@ -94,14 +94,17 @@ func (sr *scriptedRun) lineAction(l line) (action, error) {
 	}
 }
 
-// findRequest returns a run's state with a call, and the id of the newest request about the call or its tool. If there
-// was none, it is the id of the first request to come.
+// findRequest returns a run's state with the call that an id or the id of its suspension names, and the id of the
+// newest request about the call or its tool. If there was none, it is the id of the first request to come.
 func (sr *scriptedRun) findRequest(id string) (*run.AgentState, run.Call, string, error) {
 	l, err := sr.sim.load(sr.run)
 	if err != nil {
 		return nil, run.Call{}, "", err
 	}
-	c, _ := l.State.Call(id)
+	c, known := l.State.Call(id)
+	if waits, ok := policy.FindSuspended(&l.State, id); ok && !known {
+		c, id = waits, waits.ID
+	}
 	if request := policy.RequestOf(&l.State, c); request != "" {
 		return &l.State, c, request, nil
 	}
