@@ -112,7 +112,7 @@ func (d Definition) Resolve() (Definition, error) {
 	}
 	// These are taken as a whole from the definition or the preset, because their zero values are meaningful beside other
 	// fields.
-	p.Context, p.Guards, p.Limits.Grace = cmp.Or(d.Context, p.Context), cmp.Or(d.Guards, p.Guards), d.Limits.Grace
+	p.Context, p.Guards = cmp.Or(d.Context, p.Context), cmp.Or(d.Guards, p.Guards)
 	if d.Output.Format == OutputJSON { // a preset's text is not JSON
 		p.Model.StaticText = ""
 	}

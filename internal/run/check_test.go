@@ -25,6 +25,13 @@ func validDefinition(t *testing.T) agent.Definition {
 func TestPresetsAreComplete(t *testing.T) {
 	_, err := agent.Definition{Name: "x", Preset: "other"}.Resolve()
 	require.EqualError(t, err, `resolve definition "x": preset "other": want countersign, arvo, runner, tirea, cowork or forge`)
+	for _, p := range []agent.Preset{"countersign", "arvo", "runner", "tirea", "cowork", "forge"} {
+		want, err := agent.PresetDefaults(p)
+		require.NoError(t, err)
+		got, err := agent.Definition{Preset: p}.Resolve()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
 }
 
 func TestResolveKeepsWhatIsSet(t *testing.T) {
