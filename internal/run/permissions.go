@@ -258,7 +258,7 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 		s.Permissions.close(e.Approval)
 		why := "the request for permission failed"
 		if e.Note != "" {
-			why += strings.ReplaceAll(fmt.Sprintf(" It says: %.1000q", e.Note), "<", `\u003c`)
+			why += strings.ReplaceAll(fmt.Sprintf(": %.1000q", e.Note), "<", `\u003c`)
 		}
 		s.Permissions.Failed = cmp.Or(s.Permissions.Failed, why)
 		s.flushQueued()
