@@ -85,7 +85,7 @@ func gateCall(
 	t, known := d.Tool(c.Tool)
 	known = known && (!run.IsBudgetTool(t.Name) || c.Budget) // which no model calls
 	if known = known && t.ModelName() == c.Name; !known {    // a tool's original name is not one the model was given
-		t = agent.ToolSpec{Name: c.Tool, Effect: run.EffectNonIdempotent}
+		t = agent.ToolSpec{Name: c.Tool, Effect: run.EffectNonIdempotent, MCP: t.MCP}
 	}
 	dec := DecideIn(d, s, t, c.Input)
 	if dec.Verdict == agent.VerdictDeny {
