@@ -103,8 +103,9 @@ func defaultRetry(attempts int, window time.Duration) Retry {
 		Jitter: 20}
 }
 
-// Resolve returns d with zero values filled from its preset, and with default kinds and effects of tools. It changes no
-// value that is set. It shares the slices of d that it does not change, and does not Check.
+// Resolve returns d with zero values filled from its preset, with default kinds and effects of tools, and with the
+// schemas of built-in services (Contract). It changes no value that is set. It shares the slices of d that it does not
+// change, and does not Check.
 func (d Definition) Resolve() (Definition, error) {
 	p, err := PresetDefaults(d.Preset)
 	if err != nil {
@@ -119,6 +120,9 @@ func (d Definition) Resolve() (Definition, error) {
 	d = withDefaults(d, p)
 	d.Tools = slices.Clone(d.Tools)
 	for i, t := range d.Tools {
+		if t.Kind == KindService {
+			t = withDefaults(t, contracts[t.Name])
+		}
 		d.Tools[i] = withDefaults(t, ToolSpec{Kind: KindInternal, Effect: run.EffectNonIdempotent})
 	}
 	return d, nil

@@ -43,12 +43,14 @@ func TestResolveKeepsWhatIsSet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, full, got)
 
-	mine := []agent.ToolSpec{{Name: "a"}}
+	mine := []agent.ToolSpec{{Name: "a"}, {Name: "human_review", Kind: agent.KindService}}
 	got, err = agent.Definition{Tools: mine, Limits: agent.Limits{Interactions: 7}}.Resolve()
 	require.NoError(t, err)
 	require.Equal(t, 7, got.Limits.Interactions)
 	require.Equal(t, agent.ToolSpec{Name: "a", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent}, got.Tools[0])
 	require.Empty(t, mine[0].Kind, "the argument is left alone")
+	review, _ := agent.Contract("human_review")
+	require.Equal(t, review, got.Tools[1])
 }
 
 // What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile, with bad.txtar);
