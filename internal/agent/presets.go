@@ -104,8 +104,8 @@ func defaultRetry(attempts int, window time.Duration) Retry {
 }
 
 // Resolve returns d with zero values filled from its preset, with default kinds and effects of tools, and with the
-// schemas of built-in services (Contract). It changes no value that is set. It shares the slices of d that it does not
-// change, and does not Check.
+// schemas of built-in services (Contract) and of agents. It changes no value that is set. It shares the slices of d
+// that it does not change, and does not Check.
 func (d Definition) Resolve() (Definition, error) {
 	p, err := PresetDefaults(d.Preset)
 	if err != nil {
@@ -120,8 +120,11 @@ func (d Definition) Resolve() (Definition, error) {
 	d = withDefaults(d, p)
 	d.Tools = slices.Clone(d.Tools)
 	for i, t := range d.Tools {
-		if t.Kind == KindService {
+		switch t.Kind {
+		case KindService:
 			t = withDefaults(t, contracts[t.Name])
+		case KindAgent: // repeatable: the same call is the same run, whose own calls pass its own gate
+			t = withDefaults(t, ToolSpec{Effect: run.EffectIdempotent, Schema: DelegateSchema})
 		}
 		d.Tools[i] = withDefaults(t, ToolSpec{Kind: KindInternal, Effect: run.EffectNonIdempotent})
 	}

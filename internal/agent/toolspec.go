@@ -174,6 +174,11 @@ func Contract(name string) (ToolSpec, bool) {
 	return t, ok
 }
 
+// DelegateSchema is the schema of a tool of kind agent that has none of its own: the message to the other agent.
+var DelegateSchema = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1,` +
+	`"description":"What the agent is to do, with everything it has to know."}},` +
+	`"required":["message"],"additionalProperties":false}`)
+
 // MCPServer is a server of tools by the Model Context Protocol. An author's definition does not contain its tools. They
 // are listed when a run begins, and the definition that is pinned to the run contains them.
 type MCPServer struct {

@@ -169,7 +169,7 @@ func (s story) agents() (map[string]*agent.Definition, error) {
 		}
 		if _, ok := s.replies["aide"]; ok && name == "clerk" {
 			d.Tools = append(d.Tools, agent.ToolSpec{
-				Name: "ask", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Timeout: time.Hour, Agent: &agent.Delegate{Agent: "aide"},
+				Name: "ask", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema, Timeout: time.Hour, Agent: &agent.Delegate{Agent: "aide"},
 			})
 			d.Permission.Rules = append(d.Permission.Rules, agent.Rule{Tool: "ask", Verdict: agent.VerdictAllow})
 		}

@@ -14,11 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// DelegateSchema is the schema of a tool of kind agent that has none of its own: the message to the other agent.
-var DelegateSchema = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1,` +
-	`"description":"What the agent is to do, with everything it has to know."}},` +
-	`"required":["message"],"additionalProperties":false}`)
-
 // The bounds of delegation where a definition says none.
 const (
 	DefaultDepth    = 4
@@ -171,7 +166,7 @@ func ChildStartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, 
 	from := ChildStart{Parent: childPosition(s)}
 	from.Parent.Call, from.Parent.Domain = c.ID, t.Domain
 	var in map[string]json.RawMessage
-	if string(t.Schema) == string(DelegateSchema) && json.Unmarshal(c.Input, &in) == nil && len(in) == 1 {
+	if string(t.Schema) == string(agent.DelegateSchema) && json.Unmarshal(c.Input, &in) == nil && len(in) == 1 {
 		if text, ok := jsonx.JSONString(in["message"]); ok && text != "" {
 			from.Message = []run.UserBlock{{Block: run.Text{Text: text}}}
 			return from, nil

@@ -43,7 +43,7 @@ func TestResolveKeepsWhatIsSet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, full, got)
 
-	mine := []agent.ToolSpec{{Name: "a"}, {Name: "human_review", Kind: agent.KindService}}
+	mine := []agent.ToolSpec{{Name: "a"}, {Name: "human_review", Kind: agent.KindService}, {Name: "b", Kind: agent.KindAgent}}
 	got, err = agent.Definition{Tools: mine, Limits: agent.Limits{Interactions: 7}}.Resolve()
 	require.NoError(t, err)
 	require.Equal(t, 7, got.Limits.Interactions)
@@ -51,6 +51,7 @@ func TestResolveKeepsWhatIsSet(t *testing.T) {
 	require.Empty(t, mine[0].Kind, "the argument is left alone")
 	review, _ := agent.Contract("human_review")
 	require.Equal(t, review, got.Tools[1])
+	require.Equal(t, agent.ToolSpec{Name: "b", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema}, got.Tools[2])
 }
 
 // What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile, with bad.txtar);

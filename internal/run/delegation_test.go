@@ -15,7 +15,7 @@ import (
 func delegating() agent.Definition {
 	d := worldDefinition()
 	d.Tools = append(d.Tools, agent.ToolSpec{
-		Name: "help", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Domain: "eu", Agent: &agent.Delegate{Agent: "aide", USD: 5},
+		Name: "help", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema, Domain: "eu", Agent: &agent.Delegate{Agent: "aide", USD: 5},
 	})
 	return d
 }

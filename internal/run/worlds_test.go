@@ -48,9 +48,9 @@ func delegatingWorlds() []world {
 	one, two := []string{"w1"}, []string{"w1", "w2"}
 	asks := func(d *agent.Definition) {
 		d.Tools = append(d.Tools,
-			agent.ToolSpec{Name: "help", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{Agent: "aide"}},
-			agent.ToolSpec{Name: "hire", Kind: agent.KindAgent, Effect: run.EffectNonIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{Agent: "aide", Tokens: 3}},
-			agent.ToolSpec{Name: "self", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{Agent: d.Name}})
+			agent.ToolSpec{Name: "help", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema, Agent: &agent.Delegate{Agent: "aide"}},
+			agent.ToolSpec{Name: "hire", Kind: agent.KindAgent, Effect: run.EffectNonIdempotent, Schema: agent.DelegateSchema, Agent: &agent.Delegate{Agent: "aide", Tokens: 3}},
+			agent.ToolSpec{Name: "self", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema, Agent: &agent.Delegate{Agent: d.Name}})
 		d.Permission.Rules = append(d.Permission.Rules, agent.Rule{Tool: "hire", Verdict: agent.VerdictAsk})
 		d.Limits = agent.Limits{Interactions: 3, OnLimit: agent.OnLimitError, Tokens: 20, Children: 2}
 	}

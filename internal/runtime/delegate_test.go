@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -19,7 +18,7 @@ func (w *world) delegating(levels int) {
 	agents := map[string]*agent.Definition{}
 	next := func(d *agent.Definition, level int) {
 		d.Tools = append(d.Tools, agent.ToolSpec{
-			Name: "ask", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Timeout: time.Hour,
+			Name: "ask", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema, Timeout: time.Hour,
 			Agent: &agent.Delegate{Agent: fmt.Sprintf("aide%d", level)},
 		})
 		d.Permission.Rules = append(d.Permission.Rules, agent.Rule{Tool: "ask", Verdict: agent.VerdictAllow})

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/egress"
 )
@@ -136,7 +135,7 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 		return contract, false
 	case kind == agent.KindAgent: // repeatable: the same call is the same run, whose own calls pass its own gate
 		return agent.ToolSpec{
-			Kind: kind, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{},
+			Kind: kind, Effect: run.EffectIdempotent, Schema: agent.DelegateSchema, Agent: &agent.Delegate{},
 		}, false
 	case kind == agent.KindService, kind.Remote(): // what runs elsewhere and has no code here
 		empty.Kind = kind
