@@ -159,14 +159,16 @@ func UndoCall(d *agent.Definition, c run.Call, result string) (json.RawMessage, 
 	if _, known := d.Tool(t.Undo.Tool); !known {
 		return nil, &UndoError{"the agent has no tool " + t.Undo.Tool}
 	}
-	if by := c.Editor(); by != "" { // what the runtime said before a result is none of it
-		result = strings.TrimPrefix(result, agent.TextEdited(by, string(c.Input)))
-	}
-	args, err := fillArguments(t.Undo.Args, c.Input, result)
+	args, err := fillArguments(t.Undo.Args, c.Input, WithoutEditNote(c, result))
 	if err != nil {
 		return nil, &UndoError{err.Error()}
 	}
 	return args, nil
+}
+
+// WithoutEditNote returns a call's result without what the runtime said before it of an edit.
+func WithoutEditNote(c run.Call, result string) string {
+	return strings.TrimPrefix(result, agent.TextEdited(c.Editor(), string(c.Input)))
 }
 
 // fillArguments fills a template with values of a call's arguments and of its result, which is JSON text.

@@ -107,7 +107,8 @@ func (w waiting) Entries(ctx context.Context, id string) ([]run.Entry, error) {
 	return all[:parked+1], err
 }
 
-// An undo is ordered of a run that has ended, however long ago: no line waits for it.
+// An undo is ordered of a run that has ended, however long ago: no line waits for it. What the runtime said of an edit is
+// no part of the result that the undo reads.
 func TestAnUndoAfterAWhileIsExported(t *testing.T) {
 	sim := playedText(t, `
 -- agent.yaml --
@@ -116,13 +117,13 @@ system: You handle refunds.
 -- input.json --
 {"message": "Refund order 7."}
 -- tools.yaml --
-- {name: refunds.create, schema: {type: object}, undo: {tool: refunds.cancel}, results: [{json: {id: r1}, sleep: 2s}]}
+- {name: refunds.create, schema: {type: object}, undo: {tool: refunds.cancel, args: {id: {result: /id}}}, results: [{json: {id: r1}, sleep: 2s}]}
 - {name: refunds.cancel, effect: idempotent, schema: {type: object}, results: [{text: cancelled}]}
 -- model.jsonl --
 {"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 {"text": "Refunded."}
 -- people.jsonl --
-{"do": "approve", "call": "c1"}
+{"do": "edit", "call": "c1", "args": {"order": 7}}
 {"do": "undo", "call": "c1"}
 {"do": "approve", "call": "c3-0"}
 -- want.json --

@@ -96,7 +96,7 @@ func (r *recording) recordResult(s *run.AgentState, e run.CallFinished) {
 	if e.Whole != nil {
 		e.Blob = e.Whole.Blob
 	}
-	text := r.x.text(r.x.content(e.Content, e.Blob))
+	text := r.x.text(policy.WithoutEditNote(c, r.x.content(e.Content, e.Blob)))
 	r.addFailedAttempts(c, e.Entered)
 	f := resultForm{Text: &text}
 	for _, p := range e.Patch {
@@ -294,7 +294,7 @@ func (r *recording) channelOf(call string, v run.Approver) run.Via {
 // recordAnswer records the answer of a service, or the outcome that a person or the tool reported.
 func (r *recording) recordAnswer(s *run.AgentState, e run.Answered) {
 	c, _ := s.Call(e.Call)
-	text := r.x.text(r.x.content(e.Content, e.Blob))
+	text := r.x.text(policy.WithoutEditNote(c, r.x.content(e.Content, e.Blob)))
 	switch {
 	case c.Child != "" || e.Used != nil, e.Slot == 0 && e.Rerun:
 		return // the other run has it, or the call goes on after a crash
