@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,13 +26,13 @@ import (
 type want map[string]json.RawMessage
 
 // wantKeys are the keys of a run in JSON, and those that only a scenario has.
-var wantKeys = []string{
-	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions",
-	"executionUnits", "usage", "cost", "messages",
-	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt",
-	"endedAt", "modelCalls", "state",
-	"servers", "executed", "events", "checkpoints", "requests", "emitted", "published", "invoked", "notified",
-}
+var wantKeys = func() (all []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[policy.RunView]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		all = append(all, name)
+	}
+	return append(all, "executed", "events", "checkpoints", "requests", "emitted", "published", "invoked", "notified")
+}()
 
 // loadWant reads want.json: the values wanted of the main run, and of the delegates' runs. Of those it has by agent an
 // object for one run, or a list in the order of the calls.
@@ -160,10 +161,21 @@ func (s *simulation) compareOutcome() (compared []Run) {
 			}
 		}
 	}
-	// Agents without a run leave their whole script unused.
+	// Agents and calls without a run leave their whole script unused.
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
+		d := s.scenario.delegates[name]
+		var unused []*Scenario
 		if _, ok := findRunOfAgent(runs, name); !ok {
-			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
+			unused = append(unused, d)
+		}
+		for _, call := range slices.Sorted(maps.Keys(d.calls)) {
+			own := d.calls[call]
+			if !slices.ContainsFunc(runs, func(rec recordedRun) bool { return rec.scripted.scenario == own }) {
+				unused = append(unused, own)
+			}
+		}
+		for _, own := range unused {
+			for _, n := range script.New(own.script).Leftover() {
 				s.failUnused(n, "reply")
 			}
 		}
@@ -225,13 +237,18 @@ func (sr *scriptedRun) compareRun(at string, wanted want, r Run) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		for _, m := range script.Match(wanted[key], got[key]) {
-			if m.Path != "" && m.Path[0] != '[' {
-				m.Path = "." + m.Path
-			}
-			sr.sim.addFailure(at+key+m.Path, m.Got, m.Want)
+			sr.sim.addFailure(under(at+key, m), m.Got, m.Want)
 		}
 	}
 	return nil
+}
+
+// under is the path of a mismatch in the value at path.
+func under(path string, m script.Mismatch) string {
+	if m.Path != "" && m.Path[0] != '[' {
+		path += "."
+	}
+	return path + m.Path
 }
 
 // observe returns the run's JSON by key, and the keys that only a scenario has.

@@ -142,9 +142,15 @@ func (s *Scenario) parseServer(item agentfile.Value) server {
 		}
 		s.tools = append(s.tools, c)
 	}
+	hasTool := func(name string) bool {
+		return slices.ContainsFunc(v.Tools, func(t serverTool) bool { return t.Name == name })
+	}
+	if v.Hang != "" && v.Hang != "list" && !hasTool(v.Hang) {
+		bad("hang", "got %q, want list or a tool of the server", v.Hang)
+	}
 	for i, c := range v.Changes {
 		key := fmt.Sprintf("changes[%d]", i)
-		if !slices.ContainsFunc(v.Tools, func(t serverTool) bool { return t.Name == c.Tool }) {
+		if !hasTool(c.Tool) {
 			bad(key+".tool", "got %q, want a tool of the server", c.Tool)
 		}
 		checkEvent(key+".after", c.After)

@@ -104,6 +104,9 @@ func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scen
 		if _, ok := s.delegates[l.Agent]; l.Agent != "" && !ok {
 			s.at(l.number, "agent", "got %q, want an agent of %s", l.Agent, agentsFolder)
 		}
+		if l.Do == "deploy" && s.redeployed == nil {
+			s.at(l.number, "do", "got deploy, want it with %s", nowFile)
+		}
 	}
 	s.loadDirectory(files)
 	s.notifies = s.directory != nil || slices.ContainsFunc(s.Agents(), func(d agent.Definition) bool {

@@ -336,7 +336,7 @@ func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 		return
 	}
 	for _, m := range script.Match(want, got) {
-		m.Path = script.Join(path, m.Path)
+		m.Path = under(path, m)
 		if !slices.Contains(sr.sim.failures, m) {
 			sr.sim.failures = append(sr.sim.failures, m)
 		}
