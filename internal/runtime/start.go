@@ -108,6 +108,9 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	if !agent.ValidTenant(r.Tenant) { // the tenant becomes part of every key
 		return run.AgentState{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
 	}
+	if len(r.Message) > 0 && string(r.Input) == "null" { // left out
+		r.Input = nil
+	}
 	messages, err := policy.StartMessages(r.Message, r.Input)
 	if err != nil {
 		return run.AgentState{}, &BadStart{Problem: err.Error()}

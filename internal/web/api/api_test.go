@@ -90,6 +90,7 @@ func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 	view := must(policy.View(&l.State))
 	core := must(json.Marshal(view))
 	require.JSONEq(t, string(core), b.do("GET /v1/runs/"+one.ID, "").body)
+	require.JSONEq(t, string(core), b.do("GET /v1/runs/"+one.ID[:2], "").body, "there is no other run")
 	require.Equal(t, run.RunWaiting, one.Status)
 	require.Equal(t, run.ForApproval, one.Waiting[0].For)
 	require.True(t, one.Resting())

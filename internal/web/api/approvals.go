@@ -123,6 +123,7 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 	if err != nil {
 		return 0, nil, err
 	}
+	b.Args, b.Result = unlessNull(b.Args), unlessNull(b.Result)
 	switch b.Action {
 	case approval.Approve, approval.Deny, approval.Edit:
 	case Ask, Reply:

@@ -57,8 +57,8 @@ var bodies = map[string]taken{
 		keys: fields{
 			"/agent":         {Takes: "s", Bad: map[string]string{`""`: "400 unknown-agent", `"PAYER"`: "400 unknown-agent", `"payer\u0000"`: "400 unknown-agent", `"payer\u202e"`: "400 unknown-agent", badinput.Text(5000): "400 unknown-agent"}},
 			"/definition":    {Takes: "o", Opaque: true, Bad: map[string]string{`{}`: "", `{"name":"x"}`: ""}},
-			"/input":         {Takes: anyJSON, Good: []string{`1e400`, `-0`, `""`, `[]`, `"\u0000\u202e"`, `{"a":[{"b":1.10}]}`}},
-			"/message":       {Takes: "sa", Bad: map[string]string{`""`: "", `[]`: "", `[[]]`: "", `[null]`: "", `["x"]`: ""}},
+			"/input":         {Takes: anyJSON, Good: []string{`1e400`, `-0`, `""`, `[]`, `"\u0000\u202e"`, `{"a":[{"b":1.10}]}`, `{},"message":null`}},
+			"/message":       {Takes: "sa", Bad: map[string]string{`""`: "", `[]`: "", `[[]]`: "", `[null]`: "", `["x"]`: ""}, Good: []string{`"x","input":null`}},
 			"/key":           {Takes: "s", Max: 256, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{badinput.Text(256), `""`, `null`}},
 			"/continues":     {Takes: "s", Bad: foreignIDs("404 run-not-found"), Good: []string{`""`, `null`}},
 			"/subject":       {Takes: "s", Max: 1024, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{badinput.Text(1024), `"\u202e"`, `null`}},
@@ -97,7 +97,7 @@ var bodies = map[string]taken{
 			"/answers/0/approval": {Takes: "s", Bad: map[string]string{`"a9"`: "404 approval-not-found", badinput.Text(5000): "404 approval-not-found"}, Good: []string{`""`, `null`}},
 			"/answers/0/id":       {Takes: "s", Max: 256},
 			"/answers/0/result":   {Takes: anyJSON, Good: []string{`false`, `""`, `0`, `null`, `1e400`}},
-			"/answers/0/error":    {Takes: "s", Required: true},
+			"/answers/0/error":    {Takes: "s", Required: true, Good: []string{`"no","result":null,"rerun":null`}},
 			"/answers/0/rerun":    {Takes: "b", Required: true, Bad: map[string]string{`false`: "", `true`: "409 wrong-kind"}},
 		},
 		examples: []string{
@@ -144,7 +144,7 @@ var bodies = map[string]taken{
 		into: api.CallbackAnswer{},
 		keys: fields{
 			"/result": {Takes: anyJSON, Good: []string{`null`, `""`, `1e400`}},
-			"/error":  {Takes: "s", Required: true, Good: []string{`""`}},
+			"/error":  {Takes: "s", Required: true, Good: []string{`""`, `"","result":null`}},
 		},
 		examples: []string{`{"result":{"n":1.10}}`, `{"error":"x"}`},
 	},
@@ -152,9 +152,9 @@ var bodies = map[string]taken{
 		into: api.Verdict{},
 		keys: fields{
 			"/action":               {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"Approve"`: "", `"cancel"`: "", `"fail"`: "", `"resume"`: "", `"approve "`: ""}},
-			"/args":                 {Takes: "o", Kinds: "400 edit-refused", Says: "arguments", Bad: map[string]string{`{"amount":"5"}`: "400 edit-refused", `{"amount":1.5}`: "400 edit-refused", `{"amount":1e999}`: "400 edit-refused", `{}`: "400 edit-refused", `null`: "400 edit-refused"}},
+			"/args":                 {Takes: "o", Kinds: "400 edit-refused", Says: "arguments", Bad: map[string]string{`{"amount":"5"}`: "400 edit-refused", `{"amount":1.5}`: "400 edit-refused", `{"amount":1e999}`: "400 edit-refused", `{}`: "400 edit-refused"}},
 			"/result":               {Takes: anyJSON},
-			"/note":                 {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`}},
+			"/note":                 {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`, `"n","args":null,"result":null`}},
 			"/digest":               {Takes: "s", Bad: map[string]string{`"x"`: "409 request-changed", `"` + xDigest + `"`: "409 request-changed"}, Good: []string{`""`, `null`}},
 			"/tool":                 {Takes: "s", Bad: map[string]string{`"pay"`: "409 wrong-kind", `"other"`: "409 wrong-kind"}, Good: []string{`""`, `null`}},
 			"/grant":                {Takes: "o", Bad: map[string]string{}},

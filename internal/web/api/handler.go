@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -183,7 +184,7 @@ var (
 )
 
 // shortPattern is the beginning of the id of a run or an approval.
-var shortPattern = regexp.MustCompile(`^[ra][a-z2-7]{3,24}$`)
+var shortPattern = regexp.MustCompile(`^[ra][a-z2-7]{0,24}$`)
 
 // maxShortened is how many runs, and how many approvals of each status, a shortened id is looked for among.
 const maxShortened = 10_000
@@ -328,6 +329,14 @@ func readBodyOf[T any](w http.ResponseWriter, r *http.Request, most int, optiona
 		return body, invalidProblem("the body: want an object")
 	}
 	return body, nil
+}
+
+// unlessNull returns nil for null: an optional member that is null counts as left out.
+func unlessNull(member json.RawMessage) json.RawMessage {
+	if string(member) == "null" {
+		return nil
+	}
+	return member
 }
 
 // checkContentType refuses a body that is not plain JSON in UTF-8.

@@ -161,8 +161,8 @@ func prefixProblem(list string, i int, err error) error {
 var errRepeated = errors.New("that was said already")
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
-	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Result: d.Result,
-		Note: d.Reason, By: c.Principal, Via: s.Via}
+	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID,
+		Result: unlessNull(d.Result), Note: d.Reason, By: c.Principal, Via: s.Via}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
@@ -177,8 +177,8 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 	switch {
 	case d.Target == "":
 		return nil, invalidProblem("target: got nothing, want a call, a suspension or a pending call")
-	case d.Result != nil && r.Action == approval.Cancel:
-		if string(d.Result) != "false" && string(d.Result) != "null" {
+	case r.Result != nil && r.Action == approval.Cancel:
+		if string(r.Result) != "false" {
 			return nil, invalidProblem("result: it goes with resume")
 		}
 		r.Result = nil
@@ -197,6 +197,9 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 }
 
 func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (inputStep, error) {
+	if a.Error != nil || a.Rerun {
+		a.Result = unlessNull(a.Result)
+	}
 	given := slices.DeleteFunc([]bool{a.Result != nil, a.Error != nil, a.Rerun}, func(is bool) bool { return !is })
 	if len(given) != 1 {
 		return nil, invalidProblem("want exactly one of result, error and rerun")
@@ -427,6 +430,9 @@ func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Calle
 	b, err := readBody[CallbackAnswer](w, r, false)
 	if err != nil {
 		return 0, nil, err
+	}
+	if b.Error != nil {
+		b.Result = unlessNull(b.Result)
 	}
 	if (b.Result == nil) == (b.Error == nil) {
 		return 0, nil, invalidProblem("want exactly one of result and error")

@@ -142,7 +142,7 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 	}
 	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues,
 		Subject: b.Subject, AccessControl: b.AccessControl, By: []string{c.Principal.ID}}
-	if b.Message != nil {
+	if unlessNull(b.Message) != nil {
 		if start.Message, err = ReadMessage("message", b.Message); err != nil {
 			return 0, nil, err
 		}
