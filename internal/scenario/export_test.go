@@ -123,7 +123,7 @@ system: You handle refunds.
 {"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 {"text": "Refunded."}
 -- people.jsonl --
-{"do": "edit", "call": "c1", "args": {"order": 7}}
+{"do": "edit", "call": "c1", "args": {"order": "4711"}}
 {"do": "undo", "call": "c1"}
 {"do": "approve", "call": "c3-0"}
 -- want.json --
@@ -131,6 +131,9 @@ system: You handle refunds.
 `)
 	_, err := Export(t.Context(), sim, sim.run, false, agentfile.Options{})
 	require.NoError(t, err)
+	redacted, err := Export(t.Context(), sim, sim.run, true, agentfile.Options{})
+	require.NoError(t, err)
+	require.NotContains(t, string(redacted), "4711", "digits in a text are no number of JSON")
 }
 
 // TestExportedRuns plays every third scenario and exports its run, with its texts and without. Export itself plays what it

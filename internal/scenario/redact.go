@@ -52,12 +52,12 @@ func (w *redactor) keepWords(v any) {
 	}
 }
 
-// text replaces the words of a text, and those of the strings in it where it is JSON.
+// text replaces the words of a text, and those of the strings in it where it is an object or a list of JSON.
 func (w *redactor) text(s string) string {
 	if w == nil {
 		return s
 	}
-	if t := strings.TrimSpace(s); json.Valid([]byte(t)) {
+	if t := strings.TrimSpace(s); strings.ContainsAny(t[:min(len(t), 1)], "{[") && json.Valid([]byte(t)) {
 		return string(eachString(json.RawMessage(t), w.text))
 	}
 	return wordPattern.ReplaceAllStringFunc(s, w.word)
@@ -73,7 +73,7 @@ func (w *redactor) word(word string) string {
 	form := strings.Map(func(c rune) rune {
 		switch {
 		case unicode.IsDigit(c):
-			return '0'
+			return '1' // what is a number stays one
 		case unicode.IsUpper(c):
 			return 'A'
 		default:
@@ -86,8 +86,8 @@ func (w *redactor) word(word string) string {
 		as := []byte(form)
 		for i := len(as) - 1; i >= 0; i-- {
 			base := 26
-			if as[i] == '0' {
-				base = 10
+			if as[i] == '1' {
+				base = 9
 			}
 			as[i] += byte(n % base)
 			n /= base
