@@ -121,6 +121,9 @@ func (x *exporter) export(id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if by := started.Parent; by != nil {
+		return nil, fmt.Errorf("it is below run %s: export that, which plays it, too", by.Root)
+	}
 	start, seed := started, run.AgentState{}
 	var then *startInput
 	var before *recording
