@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 	"github.com/willabides/kongplete"
@@ -91,7 +92,11 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if helped {
 		return nil, true, nil
 	}
-	p.json = slices.Contains(args, "--json") // usage errors respect it, too
+	// Usage errors respect --json, too. Bytes that are no UTF-8 would be altered as JSON.
+	p.json = slices.Contains(args, "--json")
+	if i := slices.IndexFunc(args, func(a string) bool { return !utf8.ValidString(a) }); i >= 0 {
+		return nil, false, usageErrorf("%q: want UTF-8; see %s", args[i], p.helpOf(nil))
+	}
 	parsed, err := parser.Parse(args)
 	if helped {
 		return nil, true, nil

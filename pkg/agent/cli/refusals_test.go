@@ -38,7 +38,7 @@ var goodLines = map[string][]string{
 var badValues = map[string]map[string]string{
 	"run <agent>":   {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key", "DIR/empty": "read agent: ", "DIR/binary": "got a control character"},
 	"run --input":   {"{": "--input: json at offset", "@DIR/none.json": "no such file", "@DIR": "is a directory", "": "got nothing, want a value"},
-	"run --message": {"": "got nothing, want a value"}, "run --attach": {"DIR/none.png": "no such file", "DIR": "DIR: ", "": "--attach: got nothing, want a value"}, "run --key": {"": "got nothing, want a value"},
+	"run --message": {"": "got nothing, want a value"}, "run --attach": {"DIR/none.png": "no such file", "DIR": "DIR: ", "": "--attach: got nothing, want a value"}, "run --key": {"": "got nothing, want a value", "a\xffb": `"a\xffb": want UTF-8`},
 	"run --continue": {"": "got nothing, want a value"},
 	"run --model":    {"psychic": `got "psychic", want script:FILE`, "script:none.jsonl": "none.jsonl: no such file", "openai:m@localhost:11434/v1": `got "localhost:11434/v1" behind the @ of openai:m, want a URL`}, "run --dir": {"nowhere": "nowhere is not a directory", "DIR/agent.yaml": "agent.yaml is not a directory"},
 	"run --yes": {"=x": "bool value must be"}, "run --no": {"=x": "bool value must be"},
