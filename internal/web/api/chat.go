@@ -305,6 +305,9 @@ func (m uiMessage) read() ([]run.UserBlock, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(raw) > maxBody { // as of any other message
+		return nil, problem(TooLarge, "%s: got %d bytes, want at most %d", m.place, len(raw), maxBody)
+	}
 	return ReadMessage(m.place+".parts", raw)
 }
 

@@ -311,6 +311,7 @@ func TestChatRefuses(t *testing.T) {
 	}
 	problemIn(t, b.do("POST /v1/chat/nobody", body(chatHello)), http.StatusNotFound, api.NoSuchPath)
 	large := `{"id": "u", "role": "user", "parts": [{"type": "text", "text": "` + strings.Repeat("x", 300<<10) + `"}]}`
+	problemIn(t, b.do("POST /v1/chat/payer", body(large)), http.StatusRequestEntityTooLarge, api.TooLarge)
 	problemIn(t, b.do("POST /v1/chat/payer", body(large+strings.Repeat(","+large, 20))), http.StatusRequestEntityTooLarge, api.TooLarge)
 	got := b.do("POST /v1/chat/payer", body(large+","+chatHello))
 	require.Equal(t, http.StatusOK, got.status, "a long conversation: %s", got.body)
