@@ -403,18 +403,31 @@ func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.O
 	if !known || !ok {
 		return tool.OutcomeUnknown, nil, nil
 	}
-	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
+	limited, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
+	defer cancel()
+	asked := r.toolCall(c, &p.draft.State)
+	answer, err := callWithDeadline(limited, r.Clock, func() (a reconciled, err error) {
+		a.outcome, a.result, err = rec.Reconcile(limited, asked)
+		return a, err
+	})
 	switch {
-	case err == nil && out == tool.OutcomeDone:
+	case err == nil && answer.outcome == tool.OutcomeDone:
 	case ctx.Err() != nil:
 		return "", nil, ctx.Err()
-	case err == nil && out == tool.OutcomeNotDone:
-		return out, nil, nil
+	case err == nil && answer.outcome == tool.OutcomeNotDone:
+		return answer.outcome, nil, nil
 	default:
 		return tool.OutcomeUnknown, nil, nil
 	}
-	report, err := r.toolEvent(ctx, t, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
-	return out, report, err
+	patched := withCheckedPatch(c, p.draft.State.SharedState(), answer.result)
+	report, err := r.toolEvent(ctx, t, c, patched)
+	return answer.outcome, report, err
+}
+
+// reconciled is what a tool says of a call.
+type reconciled struct {
+	outcome tool.Outcome
+	result  agent.ToolResultData
 }
 
 // addFinished adds a finished call's result to the draft if this invocation still owns the call. Otherwise the result

@@ -276,6 +276,23 @@ func (w *world) lateResult(others func() runtime.Route) (r runtime.Route) {
 	return r
 }
 
+// TestRule10SilentTools: a tool whose code panics, or never says what became of a call, leaves that to people.
+func TestRule10SilentTools(t *testing.T) {
+	for name, silent := range map[string]func(){
+		"panics": func() { panic("secret") }, "never returns": func() { time.Sleep(time.Hour) },
+	} {
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+				silent()
+				return tool.OutcomeDone, agent.ToolResultData{}, nil
+			}
+			w.lateResult(func() runtime.Route { w.batchRun(0); return w.batchRun(0) })
+			require.Equal(t, 1, w.written("call_unknown"))
+			time.Sleep(2 * time.Hour)
+		})
+	}
+}
+
 // TestRule10LateTickets: a tool that asks for input under a claim asks although its claimant lost the race for the
 // entry.
 func TestRule10LateTickets(t *testing.T) {

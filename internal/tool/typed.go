@@ -33,7 +33,8 @@ type Options[In any] struct {
 
 	// Reconcile returns the outcome of a call whose process died, that timed out or whose answer was lost; see
 	// Reconciler. After OutcomeNotDone the call runs again only if its process died; else a person decides, because the
-	// attempt may still be under way. nil = the tool does not know outcomes.
+	// attempt may still be under way. It has the tool's timeout; an error, a panic and its end are OutcomeUnknown. nil =
+	// the tool does not know outcomes.
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
 
