@@ -69,7 +69,7 @@ func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, call func(
 		return nil
 	}
 	for _, p := range c.plugins {
-		err := callSafely(func() error { return call(p) })
+		err := CallSafely(func() error { return call(p) })
 		if err == nil {
 			err = m.invalid
 		}
@@ -100,7 +100,8 @@ func enter[M any](ctx context.Context, m M, do func(context.Context, M) error) e
 	return do(ctx, m)
 }
 
-func callSafely(call func() error) (err error) {
+// CallSafely calls a deployment's code, whose panic is an error that tells nothing of it.
+func CallSafely(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = errPanicked
@@ -161,7 +162,7 @@ func (a Additions) To(r agent.Request) (agent.Request, error) {
 		r.Messages = slices.Clone(r.Messages)
 	}
 	for _, t := range a.transforms {
-		if err := callSafely(func() error { r = t.change(r); return nil }); err != nil {
+		if err := CallSafely(func() error { r = t.change(r); return nil }); err != nil {
 			return r, &Error{Plugin: t.plugin, Phase: run.PhaseBeforeInference, Cause: err}
 		}
 	}

@@ -179,7 +179,7 @@ func ask[T any](
 	if !known {
 		return said, fmt.Errorf("%w %s: this deployment does not have it", kind, name)
 	}
-	err = callSafely(func() (err error) { said, err = call(); return err })
+	err = CallSafely(func() (err error) { said, err = call(); return err })
 	switch {
 	case err == nil:
 		return said, nil
@@ -272,7 +272,7 @@ func (s Set) Checked(
 	if check == nil {
 		return "", &Error{name, phaseOutput, errMissing}
 	}
-	err = callSafely(func() (err error) {
+	err = CallSafely(func() (err error) {
 		wrong, err = check(ctx, OutputInput{
 			Tenant: of.Tenant, Run: of.Run, Agent: of.Agent, Subject: of.Subject, AccessControl: of.AccessControl,
 			Input: of.Input, State: of.SharedState(), Output: output,
@@ -294,8 +294,9 @@ func (s Set) OutputNames() []string { return slices.Sorted(maps.Keys(s.Outputs))
 
 // Policy lists the tools of an agent that need a permission, beside those that its rules name: by original or by
 // model-facing name. It is evaluated when a run begins and whenever it is woken (seed 000, permissionPolicy), and what
-// it says holds until the next time. A name that is no tool's, like an error, ends the run with permission_failed: a
-// list that cannot be taken at its word lets nothing run. It does not widen what rules allow. Safe for concurrent use.
+// it says holds until the next time. A name that is no tool's, like an error or a panic, ends the run with
+// permission_failed: a list that cannot be taken at its word lets nothing run. It does not widen what rules allow. Safe
+// for concurrent use.
 type Policy func(ctx context.Context, in PolicyInput) ([]string, error)
 
 // PolicyInput is what a Policy may go by.
@@ -307,11 +308,12 @@ type PolicyInput struct {
 
 // PermissionBackend knows the permissions of tools beyond a run (seed 000, PermissionManager). Without one they are in
 // the run's own journal. People are asked by the approval desk in either case. Any method may be called again for the
-// same moment; an error of Get, Set or Request ends the run with permission_failed. Safe for concurrent use.
+// same moment; an error or a panic of Get, Set or Request ends the run with permission_failed. Safe for concurrent
+// use.
 type PermissionBackend interface {
 	// Get is asked once for each round of calls in which a tool needs a permission, and only about those. The map is by
-	// original name; a tool that is not in it is requestable.
-	Get(ctx context.Context, c PermissionContext, tools []PermissionTool) (map[string]run.PermissionStatus, error)
+	// original name; about a tool that is not in it people are asked.
+	Get(ctx context.Context, c PermissionContext, tools []PermissionTool) (map[string]agent.Verdict, error)
 	// Set is told what a person has said of tools, before the run goes on.
 	Set(ctx context.Context, c PermissionContext, said PermissionWord) error
 	// Request says why the tools are needed, for the people who will be asked; "" = nothing to say. It is called once for

@@ -173,7 +173,7 @@ var endings = map[string]struct {
 // unknowing is a backend that knows nothing.
 type unknowing struct{ hook.PermissionBackend }
 
-func (unknowing) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
+func (unknowing) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.Verdict, error) {
 	return nil, nil
 }
 

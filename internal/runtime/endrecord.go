@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -383,7 +384,7 @@ func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, definitions Def
 	}
 	// a missing backend has nothing to clean up
 	if backend, ok := p.Hooks.Backends[def.Permission.Backend]; ok && def.Permission.Backend != "" {
-		if err := backend.Cleanup(within, contextOf(s)); err != nil {
+		if err := hook.CallSafely(func() error { return backend.Cleanup(within, contextOf(s)) }); err != nil {
 			err = fmt.Errorf("permission backend %s: %s", def.Permission.Backend, agent.Bounded(err.Error()))
 			failed = errors.Join(failed, err)
 		}

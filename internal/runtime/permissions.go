@@ -65,9 +65,13 @@ func (a *permissions) policyTools(ctx context.Context, def *agent.Definition, s 
 	if !ok {
 		return nil, errNoCode
 	}
-	names, err := policy(ctx, hook.PolicyInput{
-		Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl,
-		Tools: slices.Clone(def.Tools),
+	var names []string
+	err := hook.CallSafely(func() (err error) {
+		names, err = policy(ctx, hook.PolicyInput{
+			Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl,
+			Tools: slices.Clone(def.Tools),
+		})
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -117,7 +121,7 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 		}
 		backend, err := a.backend(def)
 		if err == nil {
-			err = backend.Set(ctx, contextOf(&d.State), word)
+			err = hook.CallSafely(func() error { return backend.Set(ctx, contextOf(&d.State), word) })
 		}
 		if err != nil {
 			return endUnauthorized(ctx, d, "tell permission backend "+def.Permission.Backend, err)
@@ -144,21 +148,26 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 			return nil
 		}
 		backend, err := a.backend(def)
-		var got map[string]run.PermissionStatus
+		var got map[string]agent.Verdict
 		if err == nil {
-			got, err = backend.Get(ctx, contextOf(s), toolsOf(def, s, asked))
+			err = hook.CallSafely(func() (err error) {
+				got, err = backend.Get(ctx, contextOf(s), toolsOf(def, s, asked))
+				return err
+			})
 		}
 		if err != nil {
 			return endUnauthorized(ctx, d, "ask permission backend "+def.Permission.Backend, err)
 		}
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 		for _, tool := range asked {
-			status := got[tool]
-			// anything else means that people are asked
-			if status != policy.PermissionApproved && status != policy.PermissionDenied {
-				status = policy.PermissionRequestable
+			switch got[tool] {
+			case agent.VerdictAllow:
+				a.checked.Tools[tool] = policy.PermissionApproved
+			case agent.VerdictDeny:
+				a.checked.Tools[tool] = policy.PermissionDenied
+			default: // anything else means that people are asked
+				a.checked.Tools[tool] = policy.PermissionRequestable
 			}
-			a.checked.Tools[tool] = status
 		}
 	}
 	return d.Add(*a.checked)
@@ -234,7 +243,10 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 		backend, err := r.permits.backend(r.def)
 		if err == nil {
 			s := &p.draft.State
-			why, err = backend.Request(ctx, contextOf(s), toolsOf(r.def, s, names))
+			err = hook.CallSafely(func() (err error) {
+				why, err = backend.Request(ctx, contextOf(s), toolsOf(r.def, s, names))
+				return err
+			})
 		}
 		if err != nil {
 			return endUnauthorized(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)

@@ -488,7 +488,7 @@ func addPark(d *run.Draft) error {
 // fails, a run that would have ended well fails.
 func (p Ports) addEndAfterCleanup(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
 	if backend, ok := p.Hooks.Backends[def.Permission.Backend]; ok && def.Permission.Backend != "" {
-		if err := backend.Cleanup(ctx, contextOf(&d.State)); err != nil {
+		if err := hook.CallSafely(func() error { return backend.Cleanup(ctx, contextOf(&d.State)) }); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -15,15 +15,15 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
-	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
+
+var errPanics = errors.New("it panicked")
 
 // permissionBook is a fake permission backend. It outlives every run, and keeps what it is sent until it cleans up.
 type permissionBook struct {
 	mu       sync.Mutex
-	known    map[string]run.PermissionStatus
+	known    map[string]agent.Verdict
 	recorded []string         // methods with what they were about, in order
 	errs     map[string]error // by method
 	reason   string
@@ -33,6 +33,9 @@ func (b *permissionBook) record(method, about string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recorded = append(b.recorded, strings.TrimSpace(method+" "+about))
+	if b.errs[method] == errPanics {
+		panic("secret")
+	}
 	return b.errs[method]
 }
 
@@ -48,13 +51,13 @@ func namesOf(tools []hook.PermissionTool) string {
 	return strings.Join(names, ",")
 }
 
-func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
+func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools []hook.PermissionTool) (map[string]agent.Verdict, error) {
 	if err := b.record("get", namesOf(tools)); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	got := map[string]run.PermissionStatus{}
+	got := map[string]agent.Verdict{}
 	for _, t := range tools {
 		if s, ok := b.known[c.Subject+"/"+t.Spec.Name]; ok {
 			got[t.Spec.Name] = s
@@ -70,10 +73,10 @@ func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, sent h
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range sent.Granted {
-		b.known[c.Subject+"/"+t] = policy.PermissionApproved
+		b.known[c.Subject+"/"+t] = agent.VerdictAllow
 	}
 	for _, t := range sent.Denied {
-		b.known[c.Subject+"/"+t] = policy.PermissionDenied
+		b.known[c.Subject+"/"+t] = agent.VerdictDeny
 	}
 	return nil
 }
@@ -97,7 +100,7 @@ func (b *permissionBook) Cleanup(_ context.Context, c hook.PermissionContext) er
 }
 
 func newBook() *permissionBook {
-	return &permissionBook{known: map[string]run.PermissionStatus{}, errs: map[string]error{}, reason: "to settle the order"}
+	return &permissionBook{known: map[string]agent.Verdict{}, errs: map[string]error{}, reason: "to settle the order"}
 }
 
 func (b *permissionBook) hooks() hook.Set {
@@ -184,7 +187,7 @@ func TestPermissionBackendKnows(t *testing.T) {
 `, "", want)
 		runWithCrashes(t, s, func() hook.Set {
 			book := newBook()
-			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = policy.PermissionApproved, policy.PermissionDenied
+			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = agent.VerdictAllow, agent.VerdictDeny
 			return book.hooks()
 		}, func(*testing.T, bool) {})
 	}
@@ -205,7 +208,7 @@ func TestPermissionBackendForgets(t *testing.T) {
 // forgetfulBackend knows nothing.
 type forgetfulBackend struct{ *permissionBook }
 
-func (forgetfulBackend) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
+func (forgetfulBackend) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.Verdict, error) {
 	return nil, nil
 }
 
@@ -226,7 +229,7 @@ func TestPermissionBackendFails(t *testing.T) {
 	const approve = `{"do": "approve", "call": "c1", "by": "user:ana"}
 `
 	failed := func(what string) string {
-		return fmt.Sprintf(`{"status": "done", "reason": "error", "error": {"code": "permission_failed", "message": "~%s.*book: it is away"}, "executed": {}}`, what)
+		return fmt.Sprintf(`{"status": "done", "reason": "error", "error": {"code": "permission_failed", "message": "~%s.*book: it (is away|panicked)$"}, "executed": {}}`, what)
 	}
 	for method, c := range map[string]struct{ model, people, want string }{
 		"get":     {calls, "", failed("ask permission backend")},
@@ -235,13 +238,15 @@ func TestPermissionBackendFails(t *testing.T) {
 		"cleanup": {`{"text": "Done."}
 `, "", failed("clean up")},
 	} {
-		t.Run(method, func(t *testing.T) {
-			runWithCrashes(t, newDesk(t, bookRules, c.model, c.people, c.want), func() hook.Set {
-				book := newBook()
-				book.errs[method] = errors.New("it is away")
-				return book.hooks()
-			}, func(*testing.T, bool) {})
-		})
+		for _, err := range []error{errors.New("it is away"), errPanics} {
+			t.Run(method+": "+err.Error(), func(t *testing.T) {
+				runWithCrashes(t, newDesk(t, bookRules, c.model, c.people, c.want), func() hook.Set {
+					book := newBook()
+					book.errs[method] = err
+					return book.hooks()
+				}, func(*testing.T, bool) {})
+			})
+		}
 	}
 	t.Run("cleanup of a run that fails", func(t *testing.T) {
 		s := newDesk(t, bookRules, `{"error": "auth"}
@@ -450,7 +455,7 @@ permission:
 `), agentfile.Options{Hooks: newBook().hooks()})
 	require.NoError(t, err)
 	book := newBook()
-	book.known["order 7/refunds.cancel"] = policy.PermissionDenied
+	book.known["order 7/refunds.cancel"] = agent.VerdictDeny
 	keeps := hook.Set{Backends: map[string]hook.PermissionBackend{"book": keepingBackend{book}}}
 	require.Empty(t, withHooks(s, keeps).Run(Options{}).Failures)
 }
@@ -509,11 +514,11 @@ type strictBackend struct {
 	rounds int
 }
 
-func (b *strictBackend) Get(_ context.Context, _ hook.PermissionContext, tools []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
-	got := map[string]run.PermissionStatus{}
+func (b *strictBackend) Get(_ context.Context, _ hook.PermissionContext, tools []hook.PermissionTool) (map[string]agent.Verdict, error) {
+	got := map[string]agent.Verdict{}
 	if b.rounds++; b.rounds > 2 {
 		for _, t := range tools {
-			got[t.Spec.Name] = policy.PermissionDenied
+			got[t.Spec.Name] = agent.VerdictDeny
 		}
 	}
 	return got, nil
