@@ -186,7 +186,7 @@ func (c *checker) definition(d *Definition) {
 
 func (c *checker) limits(at string, l Limits) {
 	zeroOrMore(c, at+".tokens", l.Tokens)
-	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
+	c.amount(at+".usd", &l.USD)
 	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", "got %d, want 1 to %d", l.Depth, maxDepth)
 	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", "got %d, want 1 to %d", l.Children, MaxChildren)
 	c.that(l.Interactions > 0, at+".interactions", "got %d, want more than zero", l.Interactions)
@@ -199,11 +199,17 @@ func (c *checker) limits(at string, l Limits) {
 	c.enumOrNone(at+".onBudget", l.OnBudget)
 	if p := l.Period; p != nil {
 		c.enum(at+".period.every", p.Every)
-		c.that(p.Tokens >= 0 && p.USD >= 0 && (p.Tokens > 0 || p.USD > 0), at+".period",
+		c.amount(at+".period.usd", &p.USD)
+		c.that(p.Tokens >= 0 && (p.Tokens > 0 || p.USD > 0), at+".period",
 			"got neither tokens nor usd, want one of them, above zero")
 	}
 	c.that(l.OnBudget != OnBudgetAsk || l.Tokens > 0 || l.USD > 0 || l.Period != nil, at+".onBudget",
 		"got ask, want tokens, usd or period beside it: there is no budget to be used up")
+}
+
+// amount checks money; nil is none.
+func (c *checker) amount(at string, u *run.USD) {
+	c.that(u == nil || *u >= 0 && *u%1_000_000 == 0, at, "got %s, %v", u, jsonx.ErrUSD)
 }
 
 // plugins checks the names and the form of configurations. Package hook checks that the plugins exist and accept them.
@@ -305,13 +311,10 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 		m.Retry.Jitter)
 	c.duration(at+".timeout", m.Timeout)
 	if p := m.Price; p != nil {
-		for _, part := range []struct {
-			key   string
-			price *run.USD
-		}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
-			c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+".price."+part.key,
-				"got another amount, %v", jsonx.ErrUSD)
-		}
+		c.amount(at+".price.input", &p.Input)
+		c.amount(at+".price.output", &p.Output)
+		c.amount(at+".price.cacheRead", p.CacheRead)
+		c.amount(at+".price.cacheWrite", p.CacheWrite)
 	}
 	for i, class := range m.Retry.On {
 		oneOf(c, fmt.Sprintf("%s.retry.on[%d]", at, i), class, ModelErrorClasses()[:5]...)

@@ -70,3 +70,10 @@ func TestPriceIsExact(t *testing.T) {
 	require.Zero(t, (*agent.Price)(nil).Of(run.Usage{Input: 1}))
 	require.Zero(t, (&agent.Price{Input: jsonx.MaxUSD}).Of(run.Usage{Input: -1}), "nobody is paid for asking")
 }
+
+// Whoever takes the unit of an amount in Go for a dollar is told what the amount is.
+func TestAmountsInUnits(t *testing.T) {
+	d, err := agent.Definition{Name: "a", System: "s", Model: agent.ModelSpec{Provider: "demo"}, Limits: agent.Limits{USD: 5}}.Resolve()
+	require.NoError(t, err)
+	require.ErrorContains(t, d.Check(), "limits.usd: got 0.000000000005, want a number of US dollars")
+}

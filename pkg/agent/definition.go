@@ -38,7 +38,9 @@ type (
 	Escalation = core.Escalation
 	// Limits is how far a run goes.
 	Limits = core.Limits
-	// USD is money.
+	// PeriodBudget is what all runs of an agent may use in a "day" or "month", in UTC: Limits.Period.
+	PeriodBudget = core.PeriodBudget
+	// USD is money in units of 1e-12 US dollars: 3e12 is 3 USD.
 	USD = run.USD
 	// Stop is when a run stops before its limits.
 	Stop = core.Stop

@@ -60,6 +60,7 @@ func ExampleDefinition() {
 				Tool: "refunds.*", Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true, Via: []agent.Via{"page", "slack"},
 			}},
 		},
+		Limits: agent.Limits{Period: &agent.PeriodBudget{Every: "day", Tokens: 1_000_000}},
 	}.Resolve()
 	if err != nil {
 		panic(err)
@@ -95,3 +96,8 @@ permission:
 	// <nil>
 	// refunds allow
 }
+
+// A permission backend is written with the types of this package alone.
+var _ interface {
+	Get(context.Context, agent.PermissionContext, []agent.PermissionTool) (map[string]agent.Verdict, error)
+} = agent.PermissionBackend(nil)
