@@ -140,15 +140,16 @@ func waitBelow(ctx context.Context, c *Client, r Run) (answered bool, err error)
 
 var errSeen = errors.New("the run parked or finished")
 
-// Close begins nothing more, waits for what is under way as long as Options.DrainFor says, and closes the folder.
+// Close begins nothing more, waits for what is under way as long as Options.DrainFor says, ends the contexts of what
+// goes on, and closes the folder. It waits for hooks that do not return at their context's end.
 func (e *Engine) Close() error {
 	ctx, cancel := clock.System().WithTimeout(context.Background(), e.drain)
 	defer cancel()
 	_ = e.home.Engine.Drain(ctx) // what is cut off is carried on when the folder is opened again
 	e.feed.Close()
 	err := e.server.Shutdown(ctx) // requests under way are answered
-	if err != nil {
-		err = errors.Join(err, e.server.Close())
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = e.server.Close() // or cut off
 	}
 	return errors.Join(err, e.home.Close())
 }
