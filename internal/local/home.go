@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -318,6 +319,17 @@ func (m *Machine) Backend(s Serving) api.Backend {
 		return err
 	}
 	return b
+}
+
+// FinishChanges serves a request that changes something to its end, even if its client hangs up in between: a run whose
+// request was decided is resumed. A chat does so by itself, since its response ends with its client.
+func FinishChanges(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.HasPrefix(r.URL.Path, "/v1/chat/") {
+			r = r.WithContext(context.WithoutCancel(r.Context()))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Pipe is a listener in memory, for a process that talks to its own server.

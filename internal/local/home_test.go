@@ -2,8 +2,11 @@ package local
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,4 +103,19 @@ func TestOpenRefusesAStoreInUse(t *testing.T) {
 	_, err := Open(dir, registry.Must(registry.New()), nil, Config{Clock: clock.System()})
 	require.ErrorIs(t, err, ErrInUse)
 	require.NoError(t, h.Close())
+}
+
+// A client that hangs up after its change was begun does not cut the change off; what it only reads is cut off.
+func TestFinishChanges(t *testing.T) {
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	for target, want := range map[string]error{
+		"POST /v1/runs": nil, "DELETE /v1/runs/r1": nil, "POST /a/token": nil,
+		"GET /v1/runs": context.Canceled, "POST /v1/chat/shop": context.Canceled,
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		FinishChanges(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			require.Equal(t, want, r.Context().Err(), target)
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, method, path, nil))
+	}
 }

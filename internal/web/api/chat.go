@@ -141,6 +141,10 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 		}
 	}
 	var turn chatTurn
+	watching := r
+	if s.Local { // where a client can hang up
+		r = r.WithContext(context.WithoutCancel(r.Context()))
+	}
 	switch {
 	case last.Role == "user":
 		turn, err = s.sendChat(r, c, b.ID, messages)
@@ -158,7 +162,7 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 	if err != nil {
 		return 0, nil, fmt.Errorf("note the response of chat %s: %w", b.ID, err)
 	}
-	return 0, nil, s.streamChat(w, r, c, turn)
+	return 0, nil, s.streamChat(w, watching, c, turn)
 }
 
 // chatAgent returns the agent that the path names.

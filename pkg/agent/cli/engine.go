@@ -349,6 +349,7 @@ type timeouts struct {
 }
 
 func (p *program) newServer(next http.Handler) *http.Server {
+	next = local.FinishChanges(next)
 	bounded := func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)

@@ -70,7 +70,7 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 		who, err := policy.ParsePrincipal(req.Header.Get(api.AsHeader))
 		return api.Caller{Tenant: local.Tenant, Principal: who}, err
 	}})
-	e.server = &http.Server{Handler: api.Handler(b), ReadHeaderTimeout: time.Minute}
+	e.server = &http.Server{Handler: local.FinishChanges(api.Handler(b)), ReadHeaderTimeout: time.Minute}
 	c.Go(func() {
 		if err := e.server.Serve(e.pipe); !errors.Is(err, http.ErrServerClosed) && o.Trouble != nil {
 			o.Trouble("api", err)
