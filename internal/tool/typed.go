@@ -153,8 +153,8 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&in)
 	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"),
-			Quoted(mismatch.Value))
+		return in, fmt.Errorf("at /%s: the %s does not fit %s", strings.ReplaceAll(mismatch.Field, ".", "/"),
+			Quoted(mismatch.Value), mismatch.Type.Kind())
 	}
 	return in, err
 }

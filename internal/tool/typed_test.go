@@ -166,8 +166,8 @@ func TestDecodeIsStrict(t *testing.T) {
 	for args, want := range map[string]string{
 		`{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`: `{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`,
 		`{"ID":"A-1","kind":"full","to":{"street":"x"}}`:                               "at /: the property \"ID\" is not known\nat /: the property \"id\" is missing",
-		`{"id":"A-1","kind":"full","to":{"street":"x"},"count":300}`:                   "at /count: the number 300 cannot be used here",
-		`{"id":"A-1","kind":"full","to":{"street":"x","zip":1.0}}`:                     "at /to/zip: the number 1.0 cannot be used here",
+		`{"id":"A-1","kind":"full","to":{"street":"x"},"count":300}`:                   "at /count: the number 300 does not fit int8",
+		`{"id":"A-1","kind":"full","to":{"street":"x","zip":1.0}}`:                     "at /to/zip: the number 1.0 does not fit int",
 		`{"id":"A-1","kind":"full","to":{"street":"x","zip":null}}`:                    "at /to/zip: must be integer, is null",
 	} {
 		r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(args)})
