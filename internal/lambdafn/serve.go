@@ -143,7 +143,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	)
 	ports := runtime.Ports{
 		Table: table, Journal: journal, Blobs: blobs, Uploads: blobs, Waiter: waiter, Clock: clk,
-		IDs: draw, Agents: able.Agent, Valid: tool.Validate, Sink: endLog{log},
+		IDs: draw, Agents: able.Agent, Valid: tool.Validator(r.Tools()), Sink: endLog{log},
 		TenantBudget: budget,
 	}
 	if name := getenv(envBus); name != "" {

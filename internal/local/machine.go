@@ -142,7 +142,7 @@ func New(c Config) (*Machine, error) {
 	}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents,
-		Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: sinks, Hooks: c.Hooks,
+		Valid: tool.Validator(c.Tools), Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: sinks, Hooks: c.Hooks,
 		Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}), Publish: c.Publish, Trusts: c.Trusts,
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes),
 		Functions: c.Functions, Callbacks: c.Callbacks, SharesRuns: c.SharesRuns,

@@ -141,17 +141,45 @@ func (t *typed[In]) Call(ctx context.Context, c Call) (agent.ToolResultData, err
 	return result, err
 }
 
+// Validator returns Validate that also asks a tool's Go type, which takes less than its schema: RFC 3339 for a time.
+func Validator(tools interface {
+	Lookup(name string) (Tool, bool)
+}) agent.Validator {
+	return func(spec agent.ToolSpec, args json.RawMessage) error {
+		if err := Validate(spec, args); err != nil {
+			return err
+		}
+		t, _ := tools.Lookup(spec.Name)
+		typed, ok := t.(interface {
+			fits(args json.RawMessage) error
+		})
+		if !ok || !bytes.Equal(spec.Schema, t.Spec().Schema) { // of another version, or what a model is told of it
+			return nil
+		}
+		return typed.fits(args)
+	}
+}
+
+func (t *typed[In]) fits(args json.RawMessage) error {
+	_, err := t.decode(args)
+	return err
+}
+
 // decode decodes arguments strictly. The schema check comes first, because encoding/json alone accepts keys in any
 // case, duplicate keys and missing ones. The errors are meant for the model.
-func (t *typed[In]) decode(args json.RawMessage) (In, error) {
-	var in In
-	if err := t.schema.Validate(args); err != nil {
+func (t *typed[In]) decode(args json.RawMessage) (in In, err error) {
+	defer func() { // of an In's own UnmarshalJSON
+		if recover() != nil {
+			err = errors.New("decoding them panicked")
+		}
+	}()
+	if err = t.schema.Validate(args); err != nil {
 		return in, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
 	dec.DisallowUnknownFields()
-	err := dec.Decode(&in)
+	err = dec.Decode(&in)
 	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return in, fmt.Errorf("at /%s: the %s does not fit %s", strings.ReplaceAll(mismatch.Field, ".", "/"),
 			Quoted(mismatch.Value), mismatch.Type.Kind())

@@ -163,6 +163,8 @@ func TestNewRefuses(t *testing.T) {
 
 func TestDecodeIsStrict(t *testing.T) {
 	tl := Must(New("orders.get", "d", run.EffectRead, repeat[orderIn], nil))
+	set, err := NewSet(tl)
+	require.NoError(t, err)
 	for args, want := range map[string]string{
 		`{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`: `{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`,
 		`{"ID":"A-1","kind":"full","to":{"street":"x"}}`:                               "at /: the property \"ID\" is not known\nat /: the property \"id\" is missing",
@@ -173,7 +175,10 @@ func TestDecodeIsStrict(t *testing.T) {
 		r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(args)})
 		require.NoError(t, err)
 		require.Equal(t, want[0] != '{', r.IsError)
+		wrong := Validator(set)(tl.Spec(), json.RawMessage(args))
+		require.Equal(t, r.IsError, wrong != nil)
 		if r.IsError {
+			require.EqualError(t, wrong, want)
 			want = "The arguments of orders_get do not fit:\n" + want
 		}
 		require.Equal(t, want, r.Content)
