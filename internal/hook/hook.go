@@ -83,7 +83,8 @@ func (s Set) plugin(spec agent.PluginSpec) (named, error) {
 	if !ok {
 		return named{}, fmt.Errorf("there is no plugin %.40q; known: %s", spec.Name, strings.Join(s.PluginNames(), ", "))
 	}
-	p, err := make(spec.Config)
+	var p Plugin
+	err := CallSafely(func() (err error) { p, err = make(spec.Config); return err })
 	if err != nil {
 		return named{}, fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}

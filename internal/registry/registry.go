@@ -24,6 +24,7 @@ type Registry struct {
 	set    *tool.Set
 	agents map[string]agentReader
 	hooks  hook.Set
+	hooked bool
 	lock   *Lock           // of AddFS
 	files  map[string]bool // the agents that AddFS added
 	lost   []error         // why files cannot be read that do not even say whose they are
@@ -52,6 +53,9 @@ func Must(r *Registry, err error) *Registry {
 // Add adds an agent that is built in Go. The mcp.lock of an earlier AddFS holds for it as well. A definition that Check
 // refuses, or a second one of a name, is an error.
 func (r *Registry) Add(d agent.Definition) error {
+	if d.Preset == "" {
+		return fmt.Errorf("register agent %s: want what its Resolve returns, with the preset's defaults", d.Name)
+	}
 	if err := d.Check(); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
@@ -84,14 +88,22 @@ func (r *Registry) Add(d agent.Definition) error {
 	return nil
 }
 
-// Check reports what is wrong with the registered agents: files that cannot be read, and of the others an agent that
-// one of them asks and that is not there, or that has no prices where its caller counts money. Tests and `countersign
-// doctor` call it.
+// Check reports what is wrong with the registered agents: files that cannot be read, Go tools that are not there, and an
+// agent that another one asks and that is not there, or that has no prices where its caller counts money. Tests and
+// `countersign doctor` call it.
 func (r *Registry) Check() error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(r.agents)) {
-		_, err := r.agents[name]()
+		d, err := r.agents[name]()
 		problems = append(problems, err)
+		if err != nil {
+			continue
+		}
+		for _, t := range d.Tools {
+			if _, ok := r.set.Lookup(t.Name); !ok && t.Kind == agent.KindInternal {
+				problems = append(problems, fmt.Errorf("agent %s: tool %s is none of NewRegistry's", name, t.Name))
+			}
+		}
 	}
 	problems = append(problems, r.lost...)
 	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
@@ -100,12 +112,13 @@ func (r *Registry) Check() error {
 	return errors.Join(problems...)
 }
 
-// Hook is the code that agents may name beside tools. It comes before the agents, whose definitions record its version.
+// Hook is the code that agents may name beside tools. It comes once, before the agents, whose definitions record its
+// version.
 func (r *Registry) Hook(code hook.Set) error {
-	if len(r.agents) > 0 {
-		return errors.New("register code of agents: want it before the agents")
+	if len(r.agents) > 0 || r.hooked {
+		return errors.New("register code of agents: want it once, before the agents")
 	}
-	r.hooks = code
+	r.hooks, r.hooked = code, true
 	return nil
 }
 

@@ -162,18 +162,20 @@ func TestUnknownCodeIsRefused(t *testing.T) {
 	r := registry.Must(registry.New())
 	require.NoError(t, r.Hook(hook.Set{
 		Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy},
-		Plugins: map[string]hook.Factory{"moody": moody},
+		Plugins: map[string]hook.Factory{"moody": moody, "none": nil},
 	}))
+	require.ErrorContains(t, r.Hook(hook.Set{}), "want it once")
 	const (
 		noPolicy  = `permission.policy: got "strikt", want a registered policy function: lax, strict`
 		noBackend = `permission.backend: got "book", want a registered permission backend: there is none`
 		noBuilder = `builder: got "x", want a registered context builder: there is none`
-		noPlugin  = `: there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`
+		noPlugin  = `: there is no plugin "ghost"; known: moody, none, permission, reminder, tool-policy`
 	)
 	const head = "name: a\nsystem: s\nmodel: {provider: demo, id: m}\n"
 	for line, want := range map[string]string{
 		"permission: {policy: strikt}": noPolicy, "permission: {backend: book}": noBackend, "builder: x": noBuilder,
 		"plugins: [reminder, ghost]": "plugins[1]" + noPlugin, "plugins: [moody]": "plugins[0]: plugin moody: want a good mood",
+		"plugins: [none]": "plugins[0]: plugin none: it panicked",
 	} {
 		_, err := r.Read(fstest.MapFS{"a/agent.yaml": file(head + line)}, "a/agent.yaml")
 		require.ErrorContains(t, err, "a/agent.yaml:4: "+want)
@@ -197,6 +199,13 @@ func TestUnknownCodeIsRefused(t *testing.T) {
 	inGo.System = "changed"
 	d, _ = r.Agent("b")
 	require.Equal(t, "s", d.System, "an agent is kept as it was when it was added")
+
+	require.ErrorContains(t, r.Add(agent.Definition{Name: "c"}), "register agent c: want what its Resolve returns")
+	inGo.Name, inGo.Tools = "d", []agent.ToolSpec{{
+		Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+	}}
+	require.NoError(t, errors.Join(r.Check(), r.Add(inGo)))
+	require.EqualError(t, r.Check(), "agent d: tool pay is none of NewRegistry's")
 }
 
 func TestNewRefusesTwoOfAName(t *testing.T) {
