@@ -88,8 +88,8 @@ func (r *Registry) Add(d agent.Definition) error {
 	return nil
 }
 
-// Check reports what is wrong with the registered agents: files that cannot be read, Go tools that are not there, and an
-// agent that another one asks and that is not there, or that has no prices where its caller counts money. Tests and
+// Check reports what is wrong with the registered agents: files that cannot be read, Go tools that are not there, and
+// an agent that another one asks and that is not there, or that has no prices where its caller counts money. Tests and
 // `countersign doctor` call it.
 func (r *Registry) Check() error {
 	var problems []error

@@ -44,8 +44,8 @@ const (
 // that the type does not have means nothing: a look at Spec().Schema shows what there is.
 //
 // A type with UnmarshalText is a string. One with UnmarshalJSON and no exported fields is any value, unless its method
-// JSONSchema says what it reads. A time.Duration is a number of nanoseconds. Arguments that do not fit reach neither f nor
-// an approver.
+// JSONSchema says what it reads. A time.Duration is a number of nanoseconds. Arguments that do not fit reach neither f
+// nor an approver.
 //
 // An error of f says that the call did not happen: the model is told, and a call of any other effect than
 // EffectNonIdempotent is repeated as the agent's retry says. Where the call may have happened, as after a lost answer,
