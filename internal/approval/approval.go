@@ -46,7 +46,7 @@ const (
 	KindInput   Kind = "input"   // what is the answer to the tool's question?
 )
 
-// kinds says of each kind which actions its requests take, and what somebody is told who tries another one.
+// kinds has the actions that a request of each kind takes, and the refusal of any other action.
 var kinds = map[Kind]struct {
 	actions []Action
 	refusal string
@@ -79,7 +79,7 @@ type Approval struct {
 	OriginalArgs json.RawMessage `json:"edited,omitempty"`
 	// who had edited the arguments before this request; "" = the model sent them
 	EditedBy string `json:"editedBy,omitempty"`
-	Digest   string `json:"digest,omitempty"` // of the action that an approval lets run
+	Digest   string `json:"digest,omitempty"` // of the action that an approval allows
 	// the tool's own sentence about the call, as it was when it asked; "" = it gave none. No part of Digest
 	Described string `json:"described,omitempty"`
 	// what would happen, as people are shown it; never stored, set by the API
@@ -95,7 +95,7 @@ type Approval struct {
 	RequestedAt time.Time  `json:"requestedAt"`
 	ExpiresAt   time.Time  `json:"expiresAt"`
 	Decisions   []Decision `json:"decisions"`
-	// tool = a decision is about the tool; "" = about the call, and with standing grants its like
+	// tool = a decision is about the tool; "" = about the call and, with standing grants, about equal calls
 	Scope agent.Scope `json:"scope,omitempty"`
 	// how long a grant besides the call holds; "" = nothing is granted
 	Grants      agent.Grants `json:"grants,omitempty"`
@@ -104,8 +104,8 @@ type Approval struct {
 
 	Version        string   `json:"version,omitempty"`        // the agent's, which the run is pinned to
 	Definition     string   `json:"definition,omitempty"`     // digest of the definition that the run is pinned to
-	PolicyVersion  string   `json:"policyVersion,omitempty"`  // by agent.PolicyVersion
-	Requesters     []string `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
+	PolicyVersion  string   `json:"policyVersion,omitempty"`  // by policy.VersionOfPolicy
+	Requesters     []string `json:"requesters,omitempty"`     // the people for whom the run acts: AgentState.Requesters
 	ClaimedSubject string   `json:"claimedSubject,omitempty"` // whom the API's caller says the run is for; unverified
 	FourEyes       bool     `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
 	// nobody is known to have started the run: four eyes take two people
@@ -186,7 +186,7 @@ type Decision struct {
 	Confirmed run.Confirm `json:"confirmed,omitempty"` // on a page behind a link, with what; "" = nothing
 }
 
-// Action is what a person can do with a request. The texts of those that a run knows are run.DecisionAction's.
+// Action is what a person can do with a request. Actions that a run knows have the values of run.DecisionAction.
 type Action string
 
 // The actions. Edit approves with other arguments, which become the editor's own action (A8).

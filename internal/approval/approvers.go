@@ -15,7 +15,7 @@ import (
 // The approvals of a request are recorded twice: in its item, for people, and in the run's partition, for the claim (PK
 // T#tenant#RUN#run, SK V#request#person#revision). A process that can write only the item changes what people see, and
 // lets nothing run: the fact that lets a call run names the people whose approvals are in the run's partition. The
-// claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
+// claim counts them against the policy (run.Grant, run.ToolPermit, run.StandingGrant).
 
 type approvalRecord struct {
 	run.Approver

@@ -12,9 +12,9 @@ import (
 )
 
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
-// line send their decisions through authorizeDecision. What they offer a person, and who is told of a request, follow
-// from CanDecide, CanApprove and Awaits. Of decisions that are kept for a call that has not asked yet, the same is
-// asked of the call's policy (policy.SettleEarlyDecisions); the claim asks the policy again (A22).
+// line send their decisions through authorizeDecision. CanDecide, CanApprove and Awaits say what they offer a person, and
+// who is notified of a request. policy.SettleEarlyDecisions authorizes decisions that were made before their call
+// asked. The claim checks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
 // escalation they include the escalation's people. Of KindTools, see Permissions.
@@ -43,7 +43,7 @@ func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
 	return policy.MayDecideEach(p, approvers, above)
 }
 
-// MostApprovers returns how many people can approve the request at most; known = not groups, but names alone say so.
+// MostApprovers returns how many people can approve the request at most. known = a set has only names.
 func (a Approval) MostApprovers() (most int, known bool) {
 	var people []string
 	approvers, above := a.ApproversAt(a.ExpiresAt)
@@ -111,12 +111,12 @@ func (a Approval) CanDecideTool(p policy.Principal, t Permission, now time.Time)
 	})
 }
 
-// isApproving reports whether the action lets something run: four eyes forbid it to the people for whom the run acts,
-// and it counts by the channels of the rule alone. Denials and cancellations are safe.
+// isApproving reports whether the action lets something run. Four eyes forbid it to the people for whom the run acts,
+// and it counts only by the channels of the rule. Denials and cancellations are safe.
 func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun }
 
-// takesApprover reports whether the decision is one of the approvers' alone. Anybody who may act for the tenant says
-// what became of a call, or has a call run again that nobody had to approve.
+// takesApprover reports whether only an approver may make the decision. Anybody who may act for the tenant may report
+// the outcome of a call, and may order to repeat a call that nobody had to approve.
 func (a Approval) takesApprover(r DecisionInput) bool {
 	reports := r.Action == ReportResult || r.Action == ReportError
 	return a.Kind != KindOutcome || !reports && (r.Action != Rerun || a.approved)

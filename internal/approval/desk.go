@@ -146,8 +146,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 	}
 }
 
-// readRequest reads the request of a decision and checks the decision against it. It completes the decision's ID and
-// confirmed. Ended = the same decision has completed the request.
+// readRequest reads the request of a decision and checks the decision against it. It sets the decision's ID and
+// confirmed. If ended is true, the same decision has already completed the request.
 func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, ended bool, err error) {
 	if a, err = d.findRequestOf(ctx, *r); err != nil {
 		return Approval{}, false, err

@@ -364,7 +364,7 @@ func List(ctx context.Context, t store.Table, tenant string, q Query) (list []Ap
 	return list, next, err
 }
 
-// form is the JSON form of a request. Its args are always those that the model sent; its edited are those of an edit.
+// form is the JSON form of a request. Its args are always the model's; its edited holds the arguments of an edit.
 type form Approval
 
 // MarshalJSON writes the stored bytes of the arguments unchanged.

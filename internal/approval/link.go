@@ -45,7 +45,7 @@ type Link struct {
 	To       string    `json:"to"`      // a person's id
 	Channel  string    `json:"channel"` // that sent it
 	Nonce    string    `json:"nonce"`   // random, and in no address
-	Expires  time.Time `json:"expires"` // the request's expiry and OpenAfterExpiry, in whole seconds
+	Expires  time.Time `json:"expires"` // the request's expiry plus OpenAfterExpiry, in whole seconds
 }
 
 // linkAudience separates these signatures from others made with the same keys.

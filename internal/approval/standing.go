@@ -29,8 +29,8 @@ var ErrNoGrant = errors.New("no such standing grant")
 type StandingGrant struct {
 	Agent  string `json:"agent"`
 	Tool   string `json:"tool"`   // original name
-	Digest string `json:"digest"` // of what it covers, by agent.StandingDigest
-	// of the only arguments it covers, by agent.GrantedArgs; "" = any arguments
+	Digest string `json:"digest"` // by policy.StandingDigest or PatternDigest; with Uses after CountedPrefix
+	// of the only arguments it covers, by policy.GrantedArgs; "" = any arguments
 	ArgsHash  string     `json:"argsHash,omitempty"`
 	Args      string     `json:"args,omitempty"` // these arguments for people to read: masked, cut by agent.Bounded
 	Approval  string     `json:"approval"`

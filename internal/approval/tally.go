@@ -394,8 +394,7 @@ func (d Decision) matches(k Kind, r DecisionInput) bool {
 // applyEdit replaces the call's arguments. They are checked against the schema and the deny rules as if the model had
 // sent them, and get a digest of their own (A8). Editing resets all approvals. The quorum never gets smaller, and the
 // approver must belong to the approvers of both actions.
-//
-// policyMark is that of agent.CallSuspended.
+// policyMark is the Policy of run.CallSuspended.
 func (d *Desk) applyEdit(
 	a Approval, r DecisionInput, def *agent.Definition, s *run.AgentState, c run.Call,
 ) (edited Approval, policyMark string, err error) {

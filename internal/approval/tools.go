@@ -41,7 +41,7 @@ func (p Permission) storedVerdict() string {
 
 // Cover is what a standing grant covers: a tool under its definition, its policy and its approvers.
 type Cover struct {
-	Digest    string     `json:"digest"`          // by agent.StandingDigest
+	Digest    string     `json:"digest"`          // by policy.StandingDigest
 	Approvers []string   `json:"approvers"`       // who decide such calls, and may revoke the grant
 	Above     [][]string `json:"above,omitempty"` // sets that such an approver must be in as well
 	Call      string     `json:"call,omitempty"`  // it covers the arguments of this call; "" = any
@@ -188,8 +188,8 @@ func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolP
 	return conditionsHold(ctx, t, PermitOp(tenant, p, false), "approval "+p.Approval)
 }
 
-// toolPlaces returns the indexes in Permissions of the tools that a decision names by either name, or with "" all. Of a
-// pending request these are the undecided ones.
+// toolPlaces returns the indexes in Permissions of the tool that a decision names by either name. For "" it returns all
+// tools, of a pending request only the undecided ones.
 func (a Approval) toolPlaces(tool string) (places []int) {
 	for i, p := range a.Permissions {
 		isMeant := tool == p.Tool || tool == p.Name

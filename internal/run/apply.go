@@ -248,7 +248,7 @@ func (e Evicted) apply(s *AgentState) error {
 	return nil
 }
 
-// apply forbids further inferences except a forced summary until the run parks.
+// apply records that until the run resumes from a wait only a forced summary may follow.
 func (e ContextFull) apply(s *AgentState) error {
 	if s.Full.IsFull() {
 		return nil

@@ -245,8 +245,8 @@ func (e CallUnknown) apply(s *AgentState) error {
 	})
 }
 
-// apply applies a decision to its request. A decision on any other request has been overtaken and is ignored. A kept
-// decision is removed.
+// apply applies a decision to its request. Of a decision on an overtaken request only the permission of the call's tool
+// is kept. A kept decision is removed.
 func (e Decided) apply(s *AgentState) error {
 	if e.Early != "" {
 		if err := s.requireAwake(); err != nil {

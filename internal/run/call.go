@@ -100,12 +100,12 @@ type CallReason string
 const (
 	WhyDenied           CallReason = "denied"              // by a person, or by a rule (then failed)
 	WhyExpired          CallReason = "expired"             // nobody decided in time
-	WhyCancelled        CallReason = "cancelled"           // the call or the run was cancelled
+	WhyCancelled        CallReason = "cancelled"           // the call was cancelled, or the run ended
 	WhyUnknownTool      CallReason = "unknown_tool"        //
 	WhyInvalidArguments CallReason = "invalid_arguments"   //
 	WhyToolError        CallReason = "tool_error"          // the tool reported an error
 	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
-	WhyVoided           CallReason = "voided"              // the approval does not fit what would run
+	WhyVoided           CallReason = "voided"              // the approval does not cover the call, or is not needed
 	WhyPrecondition     CallReason = "precondition"        // the precondition could not be read
 	WhyBlocked          CallReason = "blocked"             // by a plugin
 	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin or a guard had removed the tool from the request
@@ -193,8 +193,7 @@ type Result struct {
 // Open reports whether the call has no result yet.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
-// IsDecidedAlone reports whether a decision is about this very call alone, and nothing else lets it run: it asks for
-// budget, or takes another call back.
+// IsDecidedAlone reports whether only a decision on this very call lets it run: it asks for budget or undoes a call.
 func (c Call) IsDecidedAlone() bool { return c.Budget || c.Undoes != "" }
 
 // NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, or a person approved it, or it
@@ -203,12 +202,12 @@ func (c Call) NeedsClaim() bool {
 	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
 }
 
-// AwaitsAnswer reports whether a service's answer settles the call. Its event has been sent, or may have been, also if
-// people are asked whether to send it again.
+// AwaitsAnswer reports whether a service's answer settles the call, because its event has been sent or may have been.
+// That includes a call about which people are asked whether to send the event again.
 func (c Call) AwaitsAnswer() bool { return c.Service && c.Open() && !c.AskedAt.IsZero() }
 
-// TakesLateResult reports whether a claimant's late result settles the call: it is claimed, has an unknown outcome, or
-// is to run again, also if people are asked about that once more.
+// TakesLateResult reports whether a claimant's late result settles the call: it is claimed, its outcome is unknown, or
+// it has to run again. That includes a call about whose repetition people are asked.
 func (c Call) TakesLateResult() bool {
 	switch c.Status {
 	case StatusRunning:
@@ -221,8 +220,8 @@ func (c Call) TakesLateResult() bool {
 }
 
 // apply stores a decision whose target is not suspended yet. The last decision on a target counts (presets 3). A
-// decision on a call of this round that has ended is ignored. Calls of earlier rounds are not looked at: a reader that
-// began at a snapshot does not have them, and every reader must store the same decisions.
+// decision on a live call that has ended is ignored. Settled calls are not checked: a reader that began at a snapshot
+// lacks them, and every reader must store the same decisions.
 func (e DecisionKept) apply(s *AgentState) error {
 	if e.Slot < 1 || e.Target == "" {
 		return &ApplyError{Problem: "a slot and a target are required"}
@@ -275,7 +274,7 @@ func nonEmpty[T any](list []T) []T {
 }
 
 // Ticket is a tool's request to suspend its call until somebody answers (presets 3). It is stored as the tool wrote it;
-// Asked fills in the defaults. The zero Ticket asks whether the call may go on.
+// policy.TicketOf fills in the defaults. The zero Ticket asks whether the call may go on.
 type Ticket struct {
 	ID      string `json:"id,omitempty"`      // of the suspension; default: the call's
 	Action  string `json:"action,omitempty"`  // default: tool:<name>
@@ -340,10 +339,10 @@ func (e UndoOrdered) apply(s *AgentState) error {
 	undone, ok := s.Call(e.Of)
 	switch {
 	case s.From == nil || s.From.Kind != OriginContinues || s.Inferences > 0 || len(s.Live) > 0 || s.Entries > 0:
-		return &ApplyError{Call: e.Of, Problem: "only a run that begins with it takes a call back"}
+		return &ApplyError{Call: e.Of, Problem: "only a run that begins with the order undoes a call"}
 	case !ok && !s.Partial, ok && undone.Status != StatusSucceeded:
 		// a state folded from a snapshot lacks calls that were settled before it
-		return &ApplyError{Call: e.Of, Problem: "only a call that has succeeded is taken back"}
+		return &ApplyError{Call: e.Of, Problem: "only a call that has succeeded can be undone"}
 	case e.Call.ID == "" || e.By == "":
 		return &ApplyError{Call: e.Of, Problem: "a call and who ordered it are required"}
 	}

@@ -33,7 +33,7 @@ type Entry struct {
 	Snapshot   json.RawMessage // state after this entry; nil = none. See Restore
 	Prev       string          // Hash of the entry before; "" = there is none
 
-	hash string // hash of the bytes that were read; "" = the entry was not read
+	hash string // hash of the stored form; "" = not computed yet
 }
 
 // Hash returns the hexadecimal SHA-256 of the stored entry, or "" if the entry cannot be stored. Every entry contains

@@ -195,7 +195,7 @@ type Replied struct {
 
 	Memory map[string]json.RawMessage `json:"memory,omitempty"` // what policies remember from here on, as in Remembered
 
-	// what the request left of its window; nil = not counted, or plenty (Budget.Room)
+	// what the request left of its window; nil = not counted, or plenty (prompt.Budget)
 	Room *Room `json:"room,omitempty"`
 
 	// original names of the agent's tools to which the request was narrowed; nil = it was not
@@ -273,9 +273,9 @@ type CallFinished struct {
 	Entered int `json:"entered,omitempty"`
 }
 
-// CallSuspended parks one call until a person decides or answers the tool's question. The request to people is created
-// in the same transaction (A19). With For answer it parks a service's call whose event has been sent, without a request
-// or a digest. Only the claimant may suspend a call that is under a claim.
+// CallSuspended suspends one call until a person decides or answers the tool's question. The request to people is
+// created in the same transaction (A19). With For answer it suspends a service's call whose event has been sent, and
+// has no request or digest. Only the claimant may suspend a call that is under a claim.
 type CallSuspended struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"`
@@ -295,8 +295,8 @@ type CallSuspended struct {
 	Why    AskReason `json:"why,omitempty"` // "" = not approved before
 }
 
-// CallUnknown says that a claimant died and that it is unknown whether the tool ran. The call is parked until somebody
-// answers.
+// CallUnknown says that a claimant died and that it is unknown whether the tool ran. The call is suspended until
+// somebody answers.
 type CallUnknown struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"` // id of the request people see
@@ -361,8 +361,8 @@ type BuiltMessage struct {
 }
 
 // DecisionKept is a decision on a target that is not suspended yet: a call, a suspension or a pending call. It is
-// stored until the target is suspended, and checked then (Early). Result is JSON, "true" if none was given. By and
-// Groups come from the person's authentication.
+// stored until the target is suspended, and checked then (policy.SettleEarlyDecisions). Result is JSON, "true" if none
+// was given. By and Groups come from the person's authentication.
 type DecisionKept struct {
 	Slot   int64           `json:"slot"`
 	ID     string          `json:"id,omitempty"` // the client's own id

@@ -77,7 +77,7 @@ type Reasoning struct {
 	Text      string `json:"text,omitempty"`      // may be empty if there is a signature
 	Signature string `json:"signature,omitempty"` // the provider's proof that the model wrote the text; "" = none
 	Redacted  []byte `json:"redacted,omitempty"`  // readable by the provider only; never written in place
-	Provider  string `json:"provider,omitempty"`  // provider of the model, as in ModelSpec
+	Provider  string `json:"provider,omitempty"`  // provider of the model, as in agent.ModelSpec
 	Model     string `json:"model,omitempty"`
 	// the key under which the provider sends and accepts it; "" = the provider has a form of its own
 	Field string `json:"field,omitempty"`

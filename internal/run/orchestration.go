@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// PlanStage says which step of a run's plan comes next.
+// PlanStage says what comes next in a run's plan.
 type PlanStage string
 
 // The stages. "" = the run has no plan, or none yet.

@@ -56,7 +56,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		return nil
 	}
 	if s.From == nil || past == nil || past.Tenant != s.Tenant || past.Run != s.From.Run || past.Seq() != s.From.Seq {
-		return &ApplyError{Problem: "the past it was given is not the one it names"}
+		return &ApplyError{Problem: "the state of another run was given than that of its origin"}
 	}
 	s.Prior = past.Prior + past.Inferences
 	s.Contributors = withPeople(s.Contributors, past.Requesters()...)
@@ -147,16 +147,16 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(unknown) > 0 {
 		return &ApplyError{Call: unknown[0].Call, Problem: "its outcome is not in doubt"}
 	}
-	if past.Status != RunDone { // the end that the parent's reply or a plugin has asked for still waits for the calls
+	if past.Status != RunDone { // the end that a stop policy or a plugin has asked for still waits for the calls
 		s.Ending, s.EndingDetail = past.Ending, past.EndingDetail
 	}
-	s.flushResults() // a round that was moving in the parent may be at rest here
-	s.flushQueued()  // the parent's requests about tools are not answered here
+	s.flushResults() // calls that were under way in the origin may be suspended here
+	s.flushQueued()  // requests about tools of the origin are not answered here
 	s.settleState()
 	return nil
 }
 
-// Use returns an open call as the model made it, in the conversation or for a step of the plan.
+// Use returns a call as the model made it, in the conversation or for a step of the plan.
 func (s *AgentState) Use(call string) (use ToolUse, made bool) {
 	for _, u := range s.Plan.Uses {
 		if u.ID == call {

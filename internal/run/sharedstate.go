@@ -69,7 +69,7 @@ func (s *AgentState) notePatches(call string, patches []Patch, isError bool) {
 }
 
 // settleState merges the changes of calls into the shared state: at once in a sequential round, otherwise when no call
-// is under way. Conflicting changes stay separate, and Next ends the run.
+// is under way. Conflicting changes stay separate, and policy.Next ends the run.
 func (s *AgentState) settleState() {
 	underWay := func(c Call) bool { return c.Open() && (c.Status != StatusSuspended || c.Wait.For == ForOutcome) }
 	if s.Round.Sequential || !slices.ContainsFunc(s.Live, underWay) {

@@ -50,7 +50,7 @@ type AgentState struct {
 	Entries int64 `json:"-"` // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
-	// rounds before the run's first inference: inferences of earlier runs and calls of its own plan
+	// rounds before the run's first inference: inferences of earlier runs, and calls of its plan or of an undo order
 	Prior          int64
 	Inferences     int64
 	Interactions   Interactions
@@ -389,7 +389,7 @@ func (s *AgentState) noteRequesters(e Event) {
 	}
 }
 
-// withPeople returns a new list of people and of the users in more that are not among them.
+// withPeople returns people, followed by the users in more that are not among them. It does not write into people.
 func withPeople(people []string, more ...string) []string {
 	for _, id := range more {
 		if IsPrincipal("user:", id) && !slices.Contains(people, id) {
@@ -444,8 +444,8 @@ func (s *AgentState) archiveCall(c Call) {
 }
 
 // UsedID reports whether a call of the run has the id. In a run that has evicted messages, the answer must not depend
-// on whether the reader began at a snapshot. So ids of the core's form count as used there; if models chose many ids,
-// every id does. The exception are ids that only this inference makes.
+// on whether the reader began at a snapshot. So every id in Countersign's own form counts as used there, unless it is
+// of this inference. If models chose many ids, every other id counts as used.
 func (s *AgentState) UsedID(id string, inference int64) bool {
 	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
 		return true
@@ -455,7 +455,7 @@ func (s *AgentState) UsedID(id string, inference int64) bool {
 
 var mintedID = regexp.MustCompile(`(?s)^c[0-9]{1,20}-.`)
 
-// isMintedBy reports whether the core makes this id for this inference.
+// isMintedBy reports whether Countersign makes this id for this inference.
 func isMintedBy(id string, inference int64) bool {
 	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
 }
