@@ -102,7 +102,7 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.Plan
 			e.Stage = run.PlanAgain
 		}
 	}
-	e.Halt = policy.HaltedInPlan(d, s, e, "", e.Text)
+	e.Halt = policy.HaltInPlan(d, s, e, "", e.Text)
 	return []run.Event{run.Planned{PlanFact: e}}
 }
 
@@ -140,13 +140,13 @@ func routeFacts(d *agent.Definition, s *run.AgentState, a policy.Action, r agent
 		used := func(id string) bool { return s.UsedID(id, s.Prior+1) }
 		c := marked(a, d, policy.PlannedCall(d, agent.CallID(calls[0].ID, used, s.Prior+1, 0), calls[0]))
 		e.Call, e.Sequential = &c, d.Executor == agent.ExecutorSequential
-		e.Halt = policy.HaltedInPlan(d, s, e, c.Original(), "")
+		e.Halt = policy.HaltInPlan(d, s, e, c.Original(), "")
 		return []run.Event{run.StepRouted{PlanFact: e}}
 	}
 	step.Tries++
 	step.Failed = last
 	e.Memory = remember(steps...)
-	e.Halt = policy.HaltedInPlan(d, s, e, "", "")
+	e.Halt = policy.HaltInPlan(d, s, e, "", "")
 	if why := failedStep(steps, at); why != "" {
 		return leaving(s, run.StepRouted{PlanFact: e}, why, "")
 	}
@@ -206,6 +206,6 @@ func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.Pl
 	if e.Text == "" {
 		e.Static = planBuilder{d: d, s: s, steps: known(s), results: results}.bullets()
 	}
-	e.Halt = policy.HaltedInPlan(d, s, e, "", e.Text)
+	e.Halt = policy.HaltInPlan(d, s, e, "", e.Text)
 	return run.Synthesised{PlanFact: e}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// shortQuestion is how long, in bytes, a text with a question mark is that is taken for a question by that alone.
+// shortQuestion is the length, in bytes, below which a text with a question mark always counts as a question.
 const shortQuestion = 300
 
 // The findings of TextHeuristic (presets 7).
@@ -20,8 +20,8 @@ const (
 	KindEmpty      run.CorrectionKind = "empty"      // neither text nor calls
 )
 
-// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML,
-// tool tags that hold no call, or one that lacks a name.
+// The faults of a reply that the breaker counts: no call at all under TextRequireTool; in DialectXML tool tags without
+// a valid call, or a call without the name of its server or tool.
 const (
 	KindNoToolCall   run.CorrectionKind = "no_tool_call"
 	KindMalformed    run.CorrectionKind = "malformed"
@@ -56,7 +56,7 @@ func ClassifyText(a agent.Analysis, text string, suspected bool) run.CorrectionK
 type tally struct {
 	// calls whose tool was entered, of each round as it stood when the model answered it
 	Entered     int `json:"entered,omitempty"`
-	Deflections int `json:"deflected,omitempty"` // how often one was sent back
+	Deflections int `json:"deflected,omitempty"` // how often a deflection was sent back
 }
 
 const tallyMemory = "tally"
@@ -96,8 +96,8 @@ func isAnalysed(s *run.AgentState, e run.Replied) bool {
 	return !e.Summary && e.Halt == nil && s.OpenCall() == nil
 }
 
-// judgeEmptyReply answers an empty reply with a nudge. Neither is kept in the conversation: the nudge is in the next
-// request only. After too many empty replies in a row the run leaves its loop.
+// judgeEmptyReply answers an empty reply with a nudge, which only the next request contains. The conversation keeps
+// neither. After too many empty replies in a row the run leaves its loop.
 func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if !isAnalysed(s, e) || strings.TrimSpace(joinPieces(s, e.Text)) != "" {
 		return e
@@ -105,7 +105,7 @@ func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.
 	e.Text, e.Reasoning = "", nil
 	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: KindEmpty,
 		Text: d.Word(agent.WordEmptyFirst, nil)}
-	r := streaks(d, s, e)
+	r := streaksAfter(d, s, e)
 	switch {
 	case isOverLimit(d, r, emptyReplies):
 		e.Correction.Lifecycle = run.LifecycleSummary
@@ -140,9 +140,9 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	return remember(e, tallyMemory, t, true)
 }
 
-// The built-in phrases (presets 7), which texts are looked through for, whatever their case. A * between two words
-// stands for any words there, up to eight, of one sentence. A definition may have its own in place of those of
-// unfinished and finished work and of a deflection.
+// The built-in phrases (presets 7) that a text is searched for, whatever its case. A * between two words stands for up
+// to eight words of one sentence. A definition may replace the phrases for unfinished work, finished work and
+// deflections.
 var (
 	// work is left, the next thing is named and not done, or it says that it goes on, and does not
 	incompletePhrases = []string{
@@ -207,14 +207,14 @@ func pattern(phrase string) *regexp.Regexp {
 	return regexp.MustCompile(re) // quoted text always compiles
 }
 
-// Words that make a built-in phrase of completion no such thing: before it, and in the place of its *.
+// Words that negate a built-in completion phrase: withholds matches before the phrase, restricts in place of its *.
 var (
 	withholds = regexp.MustCompile(`(?i)(?:\b(?:not|cannot|never|nearly|almost|until|till|unless|before|once|when|if|` +
 		`after)|n't)(?:\s+(?:yet|quite))?\s+$`)
 	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
 )
 
-// longestWithheld is how many bytes before a phrase are searched for those words.
+// longestWithheld is how many bytes before a phrase are searched for withholds.
 const longestWithheld = 64
 
 // saysCompleted reports whether a case-folded text says with a built-in phrase that the work is done, without taking it
@@ -224,7 +224,7 @@ func saysCompleted(text string) bool {
 		for _, at := range pattern(phrase).FindAllStringIndex(text, -1) {
 			said := text[at[0]:at[1]]
 			restricted := strings.Contains(phrase, "*") && restricts.MatchString(said)
-			before := text[max(0, at[0]-longestWithheld):at[0]] // not all of it: a model may say the phrase ten thousand times
+			before := text[max(0, at[0]-longestWithheld):at[0]] // bounded, because a model may repeat the phrase very often
 			if !restricted && !withholds.MatchString(before) {
 				return true
 			}

@@ -12,9 +12,8 @@ import (
 )
 
 // CurrentOf returns the deployment's current policy for the agents of a pinned definition; find finds an agent's
-// current definition by name. It is nil if the deployment has no such agent, and then the pinned definition holds
-// alone: the agent may be missing because a deployment is under way. To stop an agent for good, keep it and deny
-// everything.
+// current definition by name. It is nil if the deployment has no such agent, perhaps because a deployment is under way.
+// Then only the pinned definition applies. To stop an agent for good, keep it and deny everything.
 func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	now, ok := find(pinned.Name)
 	if !ok {
@@ -33,9 +32,9 @@ func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	return c
 }
 
-// withCurrentPolicy makes the pinned policy's decision on a call as strict as the agent's current policy. A call that
-// either denies is denied. A call that either asks about needs people who are approvers of both. If both ask for the
-// same, nothing changes.
+// withCurrentPolicy makes the pinned policy's decision on a call as strict as the agent's current policy. Deny beats
+// ask, and ask beats allow, whichever policy says it. If both ask, people must be approvers of both. If both ask the
+// same people, the stricter quorum, four eyes, expiry and channels apply.
 func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
 	n := d.Now
 	if n == nil || own.Verdict == agent.VerdictDeny {
@@ -47,7 +46,7 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 	}
 	dec := Decide(n.Permission, t, args)
 	if dec.Verdict == agent.VerdictAllow && n.Permission.Policy != "" && n.Permission.Policy != d.Permission.Policy {
-		dec.Verdict = agent.VerdictAsk // its code may list the tool, and knows the agent as it is now
+		dec.Verdict = agent.VerdictAsk // the current policy function may list the tool, and was not asked
 	}
 	switch {
 	case dec.Verdict == agent.VerdictDeny:
@@ -55,7 +54,7 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 	case dec.Verdict == agent.VerdictAllow || n.Permission.Mode == agent.ModeAdvisory:
 		return own
 	case own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory:
-		dec.Ceiling = d.Permission.Mode == agent.ModeAdvisory // which asks nobody of itself
+		dec.Ceiling = d.Permission.Mode == agent.ModeAdvisory // an advisory policy itself asks nobody
 		return dec
 	case dec.asksSamePeople(own):
 		own.Quorum, own.FourEyes = max(own.Quorum, dec.Quorum), own.FourEyes || dec.FourEyes
@@ -87,9 +86,9 @@ func ceilingsAbove(d *agent.Definition) []agent.Permission {
 	return all
 }
 
-// PolicyMark returns the ApproverPolicy of dec if the current definition makes it differ from the pinned one's, else
-// "". With it, an action is recognised if nothing but its policy has changed.
-func PolicyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
+// policyMark returns the ApproverPolicy of dec if the current definition makes it differ from the pinned one's, else
+// "". onlyPolicyChanged compares it.
+func policyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	if d.Now == nil {
 		return ""
 	}
@@ -120,7 +119,7 @@ func ActionNow(d *agent.Definition, s *run.AgentState, c run.Call, args json.Raw
 	t, _ := d.Tool(c.Tool)
 	c.Input = args
 	dec := DecideIn(d, s, t, args)
-	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
+	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: policyMark(d, s, t, args, dec), Rule: dec}
 }
 
 // PinDelegated returns the child's definition as it is pinned for a delegated run: under the policy of the parent and
@@ -142,8 +141,8 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 	var above []Decision
 	for _, p := range ceilingsAbove(d) {
 		dec := Decide(p, t, args)
-		// The code that lists more tools for a policy knows its own agent's alone: such a policy asks where its rules
-		// allow. What people or a backend have said in the run above is of that run's calls.
+		// A policy function knows only its own agent's tools, so a policy that has one asks where its rules allow. Grants
+		// and a backend's answers in the run above are about that run's calls.
 		if dec.Verdict == agent.VerdictAllow && p.Policy != "" {
 			dec.Verdict = agent.VerdictAsk
 		}
@@ -151,7 +150,7 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 		case dec.Verdict == agent.VerdictDeny:
 			dec.Ceiling = true
 			return dec
-		case dec.Verdict == agent.VerdictAsk && p.Mode != agent.ModeAdvisory: // which asks nobody, there as here
+		case dec.Verdict == agent.VerdictAsk && p.Mode != agent.ModeAdvisory: // an advisory policy asks nobody
 			above = append(above, dec)
 		}
 	}
@@ -159,7 +158,7 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 		return own
 	}
 	asks := own
-	// nobody is asked by the policy itself
+	// the run's own policy asks nobody
 	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling {
 		asks = above[0]
 	}
@@ -175,9 +174,9 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 	return asks
 }
 
-// GrantPolicy returns the definition's policy with grants no wider than the policy of each delegating agent allows.
-// Under a policy that decides per call, a grant of a tool holds for one claim. So does a grant for the run where only
-// the record of a standing grant would keep to the bounds.
+// GrantPolicy returns the definition's policy with grants no wider than the policy of each delegating agent allows. A
+// grant holds for one claim if a delegating policy decides per call, or if only a standing grant's record would keep it
+// within the bounds.
 func GrantPolicy(d *agent.Definition) agent.Permission {
 	p := d.Permission
 	for _, above := range d.Ceilings {

@@ -106,16 +106,16 @@ func isDenialWord(s string) bool {
 const MaxKept = 64
 
 // HasEarlyDecisions reports whether a kept decision applies to a call that is suspended now.
-// SettleEarlyDecisions settles such decisions.
+// ApplyEarlyDecisions applies such decisions.
 func HasEarlyDecisions(s *run.AgentState) bool {
 	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := FindSuspended(s, k.Target); return ok })
 }
 
-// SettleEarlyDecisions returns the events that settle the kept decisions whose calls are suspended now: a Decided or a
+// ApplyEarlyDecisions returns the events that apply the kept decisions whose calls are suspended now: a Decided or a
 // DecisionDropped for each. A decision that was made before its call was suspended passes the same checks as one made
-// on the request: the person must be an approver of that call, in time, with an answer that fits. It lets only the
-// action of that request run (A6). starters are those who have started the run or one above it, also again (A10).
-func SettleEarlyDecisions(
+// on the request: the person must be an approver of that call, in time, with an answer that fits. It allows only the
+// action of that request (A6). starters have started the run or a run above it, perhaps again under its key (A10).
+func ApplyEarlyDecisions(
 	d *agent.Definition, s *run.AgentState, starters []string, valid agent.Validator, now time.Time,
 ) []run.Event {
 	requesters := slices.Concat(s.Requesters(), starters)
@@ -147,7 +147,7 @@ func missingApprovals(requesters []string, dec Decision, edited bool, by string,
 	case !dec.Channels.Count(via, ""):
 		return "the rule does not let people approve by that channel"
 	case dec.FourEyes && slices.Contains(requesters, by):
-		return "the run acts for who decided"
+		return "the run acts for the person who decided"
 	case dec.ApproversNeeded(edited) > 1:
 		return "it takes several people, each of whom has seen the request"
 	default:
@@ -247,15 +247,15 @@ const (
 	maxTicketMessage = 4000
 )
 
-// NormalizeTicket returns the ticket in its stored form: valid text, compact JSON. The error says what cannot be shown
-// to people; it may be shown to the model.
+// NormalizeTicket returns the ticket in its stored form: valid text, compact JSON. The error says what is wrong with
+// the ticket; it may be shown to the model.
 func NormalizeTicket(t run.Ticket) (run.Ticket, error) {
 	if t.Mode != "" && !t.Mode.Valid() {
 		return t, fmt.Errorf("mode: got %q, want replay, result or pass", t.Mode)
 	}
 	for _, id := range []struct{ key, value string }{{"id", t.ID}, {"pending.id", t.Pending.ID},
 		{"pending.name", t.Pending.Name}} {
-		if len(id.value) > maxTicketID || !shown(id.value) {
+		if len(id.value) > maxTicketID || !isPrintable(id.value) {
 			return t, fmt.Errorf("%s: want at most %d bytes that can be shown", id.key, maxTicketID)
 		}
 	}
@@ -298,8 +298,8 @@ func TicketSize(t run.Ticket) int {
 	return len(raw)
 }
 
-// shown reports whether all characters of a text can be seen.
-func shown(s string) bool {
+// isPrintable reports whether all characters of a text can be seen.
+func isPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
@@ -389,14 +389,14 @@ func Amend(
 	if !known {
 		return Amended{}, &EditError{Problem: "the agent has no tool " + c.Tool}
 	}
-	// A condition on a value of another type matches (closed), so only what fits the schema is held to the rules.
+	// The schema is checked first, because deny and ask rules match values of another type.
 	if err := agent.ValidArguments(valid, t, args); err != nil {
 		return Amended{}, &EditError{Problem: err.Error()}
 	}
-	if !c.AskedAt.IsZero() { // it keeps its id, so whoever has it does nothing else
+	if !c.AskedAt.IsZero() { // the call keeps its id, so a service that has received it ignores other arguments
 		return Amended{}, &EditError{Problem: c.Name + " may have been asked with the arguments as they are"}
 	}
-	if err := amendRaise(c, args); err != nil {
+	if err := checkAmendedRaise(c, args); err != nil {
 		return Amended{}, err
 	}
 	dec := DecideIn(d, s, t, args)
@@ -411,8 +411,8 @@ func Amend(
 	return ActionNow(d, s, c, args), nil
 }
 
-// amendRaise refuses an edited raise of a budget that leaves out what is used up: the run would only ask again.
-func amendRaise(c run.Call, args json.RawMessage) error {
+// checkAmendedRaise refuses an edited raise of a budget that leaves out what is used up: the run would only ask again.
+func checkAmendedRaise(c run.Call, args json.RawMessage) error {
 	if !c.Budget {
 		return nil
 	}

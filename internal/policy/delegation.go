@@ -20,8 +20,8 @@ const (
 	DefaultChildren = 8
 )
 
-// DelegateExpiry is how long another agent has to answer if its tool has no timeout: its run may wait for people.
-const DelegateExpiry = 30 * 24 * time.Hour
+// delegateExpiry is how long another agent has to answer if its tool has no timeout: its run may wait for people.
+const delegateExpiry = 30 * 24 * time.Hour
 
 // maxHistory is the maximum size of a child's conversation in its answer, in bytes. The oldest messages are left out.
 const maxHistory = 256 << 10
@@ -90,7 +90,7 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 // promiseBudget reserves the child's part of what the run has left. problem says that nothing is left.
 func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
 	promised, budget := promisedBudget(s), budgetOf(d, s)
-	among := int64(0) // the calls that are other agents and about to be asked share what is left
+	among := int64(0) // the calls to agents that are about to start share what is left
 	for _, call := range s.Live {
 		asks, known := d.Tool(call.Tool)
 		if known && asks.Kind == agent.KindAgent && call.Child == "" &&
@@ -140,7 +140,7 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 	n := *current
 	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)
 	n.Limits.USD = lowerLimit(n.Limits.USD, child.USD)
-	if child.Tokens > 0 || child.USD > 0 { // its share of another budget: who has that one asks
+	if child.Tokens > 0 || child.USD > 0 { // a share of the parent's budget, and the parent asks people for more
 		n.Limits.OnBudget = ""
 	}
 	n.Limits.Depth = min(maxDepth(n.Limits), maxDepth(d.Limits))
@@ -157,7 +157,7 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 type ChildStart struct {
 	Parent  run.Parent
 	Message []run.UserBlock // nil = there is Input
-	Input   json.RawMessage // without the key that says whom a run's end is announced to
+	Input   json.RawMessage // without the parent-subject key
 }
 
 // ChildStartOf returns what the run of the call c begins with; t has kind agent. The error says that the arguments are

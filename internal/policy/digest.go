@@ -14,11 +14,11 @@ type DigestInput struct {
 	Tenant, Run, Call string
 	Agent, Version    string
 	Tool              string // the original name
-	ToolHash          string // of ToolHash
+	ToolHash          string // by agent.ToolHash
 	ArgsHash          string // hex SHA-256 of the stored argument bytes, exactly as they are
-	PolicyVersion     string // of PolicyVersion
-	ApproverPolicy    string // of ApproverPolicy
-	Checked           string // of what the call's precondition gave, as it was shown; "" = it has none
+	PolicyVersion     string // by VersionOfPolicy
+	ApproverPolicy    string // by Decision.ApproverPolicy
+	Checked           string // by preconditionDigest, of the result that people are shown; "" = no precondition
 }
 
 // ActionDigest returns the hex SHA-256 of the RFC 8785 form of an object of d's strings. The keys are part of every
@@ -45,7 +45,7 @@ func PolicyVersion(p agent.Permission) string {
 	}
 	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants),
 		"approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
-		if value != "" { // a policy of before there were such keys keeps its version
+		if value != "" { // a policy without these keys has the version that it had before they existed
 			policy[key] = value
 		}
 	}
@@ -101,7 +101,7 @@ func canonicalRule(r agent.Rule) any {
 		"tool": r.Tool, "when": when, "verdict": string(r.Verdict), "approvers": stringList(r.Approvers),
 		"expires": r.Expires.String(), "note": r.Note,
 	}
-	// A rule of before there were such keys keeps its hash.
+	// A rule without these keys has the hash that it had before they existed.
 	if r.Quorum > 1 {
 		rule["quorum"] = strconv.Itoa(r.Quorum)
 	}

@@ -85,10 +85,10 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	return end
 }
 
-// callsBeforeEnd returns the calls that are carried out before the run ends. If plugins have failed, running calls are
-// waited for and none is started. If a plugin has asked for the end, calls that were approved before are carried out,
-// too; while a request is open, the run parks and does not end (presets 3). A run that was only stopped carries out all
-// its calls.
+// callsBeforeEnd returns the calls that are carried out before the run ends. If plugins have failed, the run waits for
+// running calls and starts none. If a plugin has asked for the end, calls that were approved before are carried out,
+// and no new ones; while a request is open, the run parks and does not end (presets 3). A run that a stop policy ends
+// carries out all its calls.
 func callsBeforeEnd(s *run.AgentState, calls []string) []string {
 	switch {
 	case s.Broken != nil:
@@ -224,8 +224,8 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	switch {
 	case err == nil:
 		end.Output = value
-	case d.Limits.Validators == agent.ValidatorsNotExhausted && !exits: // an exhausted reply, which nobody has judged
-	default: // Judge and the gate let nothing else through
+	case d.Limits.Validators == agent.ValidatorsNotExhausted && !exits: // an exhausted reply, which was not judged
+	default: // Judge and the gate refuse every other output
 		return Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
 	}
 	return end
@@ -254,15 +254,15 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 	return Gate{Give: &agent.ToolResultData{Content: said}}
 }
 
-// LastWordRefused returns the verdict on a loop-breaking call whose output code finds wrong.
-func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
+// RefuseWrongOutput returns the verdict on a loop-breaking call whose output code finds wrong.
+func RefuseWrongOutput(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
 	return refuseArguments(d, c, wrong, Decision{})
 }
 
 // loopBreakingText returns the text of a call whose arguments are valid: of a question, with its suggestions numbered.
 func loopBreakingText(tool string, input json.RawMessage) string {
 	var in dialect.LoopBreakingArguments
-	if json.Unmarshal(input, &in) != nil { // the gate lets nothing else through
+	if json.Unmarshal(input, &in) != nil { // the gate refuses such arguments
 		return ""
 	}
 	switch tool {

@@ -12,17 +12,17 @@ import (
 // Gate is the verdict on one new or resuming call. Exactly one of Run, Give, Suspend, Ask, Block and Refuse is set.
 type Gate struct {
 	Run bool
-	// with Run: the claim it takes, as a permission of its tool covers it; nil = as the call itself says
+	// with Run: the claim under a permission of the call's tool; nil = none, or the call's own grant
 	Claim   *run.CallClaimed
 	Give    *agent.ToolResultData // the result, given without running the tool
 	Suspend *run.CallSuspended
-	Ask     bool              // what became of it is asked again, as those who have ordered to run it again are not enough
-	Block   *run.CallFinished // it fails, and its tool's permission is requested: see BlockRound
+	Ask     bool              // people are asked about the outcome again: those who ordered the repetition do not suffice
+	Block   *run.CallFinished // the call fails, and BlockRound requests the permission of its tool
 	Refuse  *run.CallFinished
-	Rule    Decision // what policy said
+	Rule    Decision // the policy's decision
 }
 
-// SchemaError is a Validator's error where the schema itself cannot be used.
+// SchemaError is a Validator's error about a schema that cannot be used.
 type SchemaError struct {
 	Tool string
 	Err  error
@@ -47,7 +47,7 @@ func TextToolChanged(d *agent.Definition, c run.Call) string {
 
 // GateHooked decides about a call that has not run yet. It checks in the fixed order of docs/presets.md, section 3:
 // denied by a rule, for its tool, or blocked by a plugin; given a result by a plugin; unknown tool, one that was not
-// offered, or one that its server has changed; a tool that is settled here; stopped by a guard; lacks a permission of
+// offered, or one that its server has changed; a loop-breaking tool; stopped by a guard; lacks a permission of
 // its tool under block_and_retry; invalid arguments; a person's answer is the result; suspended by a plugin, or needs a
 // person; run. So people are never asked about a call that could not run. An advisory policy asks nobody and blocks
 // nothing. If people would have to be asked while the run has as many open requests as it may, the call is refused.
@@ -83,8 +83,8 @@ func gateCall(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
 	t, known := d.Tool(c.Tool)
-	known = known && (!run.IsBudgetTool(t.Name) || c.Budget) // which no model calls
-	if known = known && t.ModelName() == c.Name; !known {    // a tool's original name is not one the model was given
+	known = known && (!run.IsBudgetTool(t.Name) || c.Budget) // no model calls a budget tool
+	if known = known && t.ModelName() == c.Name; !known {    // the model was not given the original name
 		t = agent.ToolSpec{Name: c.Tool, Effect: run.EffectNonIdempotent, MCP: t.MCP}
 	}
 	dec := DecideIn(d, s, t, c.Input)
@@ -159,18 +159,18 @@ func gatePerson(
 	case c.IsDecidedAlone():
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	case status == PermissionApproved && !dec.Ceiling && !own:
-		// it knows its own agent's permissions; where one above asks, a person's word is needed besides
+		// the backend knows only its own agent's permissions, so it does not decide for a delegating agent's policy
 		return one
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), GrantPolicy(d)
-	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
+	// A backend's answer about a new call beats earlier grants. About a call that resumes people were asked since.
 	last := status == PermissionRequestable && c.Status != run.StatusResuming
 	if p, covered := findPermit(s, c.Tool, digest, dec); covered && !own && !last {
 		one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.Once()}
 		return one
 	}
 	if c.Status == run.StatusNew && granting.Standing() && !own {
-		if p, covered := standingFor(s, d, t, c, dec, now); covered {
+		if p, covered := findStandingGrant(d, s, t, c, dec, now); covered {
 			one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: p.Digest}
 			return one
 		}
@@ -179,7 +179,7 @@ func gatePerson(
 		g := refuseCall(c, run.WhyAwaiting, d.Word(agent.WordAwaiting, wordingData(c)), dec)
 		return Gate{Block: g.Refuse, Rule: dec}
 	}
-	// also when it is to run again in a fork, which inherits no approval
+	// this includes a call that a fork runs again, because a fork inherits no approval
 	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 }
 
@@ -194,7 +194,7 @@ func gateGranted(
 	}
 	ask, counted := AskFor(d, s, c, dec, now), dec
 	if made, ok := s.Use(c.ID); ok && c.Grant.Edited && !c.Grant.Again && dec.Verdict == agent.VerdictAllow {
-		counted = DecideIn(d, s, t, made.Input) // nobody has to approve what it was changed to
+		counted = DecideIn(d, s, t, made.Input) // the edited arguments need no approval, so the model's are counted
 	}
 	switch {
 	case c.Grant.Again && !grantCounts(c, s, dec):
@@ -227,7 +227,7 @@ func AskFor(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, no
 	t, _ := d.Tool(c.Tool)
 	return &run.CallSuspended{
 		Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, t, dec),
-		Expires: now.UTC().Add(dec.Expires).Truncate(time.Millisecond), Policy: PolicyMark(d, s, t, c.Input, dec),
+		Expires: now.UTC().Add(dec.Expires).Truncate(time.Millisecond), Policy: policyMark(d, s, t, c.Input, dec),
 	}
 }
 
@@ -268,8 +268,8 @@ func ResultEnd(all []run.Message, i int) int {
 	return j
 }
 
-// checkArguments validates a call's arguments. If the definition says so, it does not validate those of services once
-// the interactions are used up (presets 2, Limits).
+// checkArguments validates a call's arguments. If the definition says so, it does not validate arguments for services
+// once the interactions are exceeded (presets 2, Limits).
 func checkArguments(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, valid agent.Validator) error {
 	unchecked := t.AnsweredLater() && d.Limits.Validators == agent.ValidatorsNotExhausted &&
 		s.Interactions.Current > s.Interactions.Max
@@ -321,7 +321,7 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 	}
 	var texts []string
 	for _, c := range modelCalls(s) {
-		if c.Status != run.StatusFailed || c.Reason == run.WhyAwaiting { // of that people tell it more
+		if c.Status != run.StatusFailed || c.Reason == run.WhyAwaiting { // people's answer tells the model more
 			continue
 		}
 		text, fields := "", map[string]any{"Tool": c.Name, "Format": dialect.CallFormat(d)}

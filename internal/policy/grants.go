@@ -39,8 +39,8 @@ func GrantedArgs(args json.RawMessage) string {
 	return agent.HashHex([]byte(jsonx.CanonicalText(args)))
 }
 
-// bindArguments adds the digest of the arguments to a grant's digest input if grants are for arguments. Its key is in
-// no other digest, so that the two kinds cannot be mistaken for each other.
+// bindArguments adds the digest of the arguments to a grant's digest input if grants are for arguments. No other digest
+// has that key, so that the two kinds cannot be mistaken for each other.
 func bindArguments(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
 	if p.GrantsExactArguments() {
 		of["argsHash"] = GrantedArgs(args)
@@ -55,15 +55,15 @@ func StandingOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	return StandingDigest(d, s, t, c.Input, dec)
 }
 
-// Held is a standing grant that was given in the run itself, and the StandingDigest that it is stored under.
-type Held struct {
+// OwnStandingGrant is a standing grant that the run itself was given, and the StandingDigest of its record.
+type OwnStandingGrant struct {
 	run.PermitRef
 	Digest string
 }
 
 // UsableStandingGrants returns the standing grants given in the run that cover calls which are not claimed yet.
-func UsableStandingGrants(d *agent.Definition, s *run.AgentState) []Held {
-	var held []Held
+func UsableStandingGrants(d *agent.Definition, s *run.AgentState) []OwnStandingGrant {
+	var held []OwnStandingGrant
 	for _, c := range s.Live {
 		t, known := d.Tool(c.Tool)
 		if !known || c.Status != run.StatusNew && c.Status != run.StatusResuming {
@@ -74,7 +74,7 @@ func UsableStandingGrants(d *agent.Definition, s *run.AgentState) []Held {
 		if !covered || !p.Standing {
 			continue
 		}
-		h := Held{run.PermitRef{Tool: p.Tool, Approval: p.Approval}, StandingOf(d, s, c)}
+		h := OwnStandingGrant{run.PermitRef{Tool: p.Tool, Approval: p.Approval}, StandingOf(d, s, c)}
 		if !slices.Contains(held, h) {
 			held = append(held, h)
 		}
@@ -95,8 +95,8 @@ func NeededStandingGrants(d *agent.Definition, s *run.AgentState) []run.Standing
 	return asked
 }
 
-// What begins the digest of a grant of a pattern, and of one that is counted and of no pattern. Others have neither, so
-// that each kind stands beside the others.
+// The digest of a pattern grant begins with PatternPrefix. That of any other grant with counted uses begins with
+// CountedPrefix. So grants of each kind have their own records.
 const (
 	PatternPrefix = "when-"
 	CountedPrefix = "uses-"
@@ -170,11 +170,11 @@ func coversCall(
 	return strings.TrimPrefix(digest, CountedPrefix) == StandingDigest(d, s, t, c.Input, dec)
 }
 
-// standingFor returns the standing grant that a new call may be claimed under: one for its tool or its exact arguments,
-// else the first that is counted or has conditions. Under four eyes, a grant from the people whom the run acts for does
-// not count (A10).
-func standingFor(
-	s *run.AgentState, d *agent.Definition, t agent.ToolSpec, c run.Call, dec Decision, now time.Time,
+// findStandingGrant returns the standing grant that a new call may be claimed under: one for its tool or its exact
+// arguments, else the first that is counted or has conditions. Under four eyes, a grant from the people whom the run
+// acts for does not count (A10).
+func findStandingGrant(
+	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision, now time.Time,
 ) (run.StandingGrant, bool) {
 	if s.Permissions.Checked.Inference != c.Inference {
 		return run.StandingGrant{}, false

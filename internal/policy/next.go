@@ -13,10 +13,10 @@ type ActionKind string
 
 // The kinds of action.
 const (
-	ActList     ActionKind = "list"     // the agent's servers are to be asked for their tools
+	ActList     ActionKind = "list"     // the agent's servers have to list their tools
 	ActInfer    ActionKind = "infer"    // the model owes a reply
 	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
-	ActBudget   ActionKind = "budget"   // people are to be asked for more budget, by the call Ask
+	ActBudget   ActionKind = "budget"   // the call Ask has to ask people for more budget
 	ActWait     ActionKind = "wait"     // people or services owe something
 	ActContinue ActionKind = "continue" // the execution's history grows long: hand over
 	ActEnd      ActionKind = "end"      // End is to be committed
@@ -29,7 +29,7 @@ type Action struct {
 	Calls     []string // ActTools: ids in request order
 	Ask       run.BudgetAsked
 	Lifecycle run.Lifecycle // ActInfer
-	Exhausted bool          // ActInfer: the quota is used up, this is a grace call
+	Exhausted bool          // ActInfer: a limit is used up, so this is a grace call or the forced summary
 	// ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never
 	// sets it
 	Offered []string
@@ -46,7 +46,7 @@ func Next(d *agent.Definition, s *run.AgentState) Action {
 	if s.Status == run.RunDone {
 		return Action{Kind: ActDone}
 	}
-	// before everything else: rules, plugins, builders and plans are about tools, and look at all of them
+	// before everything else, because rules, plugins, builders and plans need all tools
 	if len(d.MCP) > 0 && !s.Listed {
 		return Action{Kind: ActList}
 	}
@@ -133,7 +133,7 @@ func unseen(s *run.AgentState) []run.Message {
 }
 
 // runnable lists the calls that can be run or settled now. A sequential executor takes one at a time and none behind a
-// suspended one. Under all_suspended it also takes those behind, to skip them (Skip).
+// suspended one. Under all_suspended it also takes those behind, to skip them (SkipCall).
 func runnable(d *agent.Definition, s *run.AgentState) []string {
 	held := s.Held(d.Resume)
 	var ids []string

@@ -26,8 +26,8 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 	})
 }
 
-// needsOwnDecision reports whether no decision about other calls covers the call: it asks for budget, takes a call
-// back, or has arguments that a person changed or that are ambiguous (A21).
+// needsOwnDecision reports whether no decision about other calls covers the call: it asks for budget, undoes a call, or
+// has arguments that a person changed or that are ambiguous (A21).
 func needsOwnDecision(c run.Call) bool {
 	return c.IsDecidedAlone() || c.Editor() != "" || hasCaseKeys(c.Input)
 }
@@ -92,20 +92,20 @@ func toolsOf[T any](list []T, tool func(T) string) (each []string) {
 }
 
 // BlockRound applies block_and_retry to a round before any of its calls runs: calls that lack a permission fail at
-// once, and one request asks for all of them. gate returns the verdict on a call. free reports calls that are already
-// under way. nil means that nothing is blocked.
+// once, and one request asks for all of them. gate returns the verdict on a call. underWay reports calls that are
+// already under way. nil means that nothing is blocked.
 func BlockRound(
 	d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time,
-	free func(id string) bool,
+	underWay func(id string) bool,
 ) []run.Event {
 	if d.Permission.Mode != agent.ModeBlockAndRetry {
 		return nil
 	}
-	sim := *s // in which each call has taken what it would take of the permissions before the next one looks
+	sim := *s // the state after each call has used its permission, as the next call sees it
 	var r run.PermissionRequested
 	var refused []run.Event
 	for _, c := range s.Live {
-		if c.Status != run.StatusNew && c.Status != run.StatusResuming || free(c.ID) {
+		if c.Status != run.StatusNew && c.Status != run.StatusResuming || underWay(c.ID) {
 			continue
 		}
 		g := gate(&sim, c)
@@ -152,7 +152,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	var due []run.Event
 	for _, r := range s.Permissions.Asked {
 		if r.Complete() {
-			due = append(due, AnswerRequest(r, false))
+			due = append(due, answerRequest(r, false))
 		}
 	}
 	for _, c := range s.Live {
@@ -179,15 +179,15 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 func ExpireRequests(s *run.AgentState, now time.Time) (due []run.Event) {
 	for _, r := range s.Permissions.Asked {
 		if !r.Complete() && !now.Before(r.Expires) {
-			due = append(due, AnswerRequest(r, true))
+			due = append(due, answerRequest(r, true))
 		}
 	}
 	return due
 }
 
-// AnswerRequest returns the event that closes a request and tells the model its outcome, as the one user text of seed
+// answerRequest returns the event that closes a request and tells the model its outcome, as the one user text of seed
 // 000: {"granted", "denied", "comments"}. comments say why tools are in neither list.
-func AnswerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered {
+func answerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered {
 	names := map[run.ToolVerdict][]string{run.ToolGranted: {}, run.ToolDenied: {}}
 	var comments []string
 	for _, t := range r.Tools {
@@ -315,7 +315,7 @@ func newest(said []ToolApproval) []ToolApproval {
 // RequestOf returns the request that the call was blocked for in this run. "" means none. A run does not decide about
 // requests of the run that it began from.
 func RequestOf(s *run.AgentState, c run.Call) string {
-	own := int64(0) // how many calls the plan has made in this run, without those of a run it continues
+	own := int64(0) // calls that the plan has made in this run itself
 	for _, u := range s.Plan.Uses {
 		if u.From.Run == "" {
 			own++

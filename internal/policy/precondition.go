@@ -42,7 +42,7 @@ type Reading struct {
 func RequiredReading(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && (g.Suspend.For == "" || g.Suspend.Gate)
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && c.Checked != nil
-	if runs && c.Grant.Consumed { // a retry under the same key goes on, whatever the first attempt has changed
+	if runs && c.Grant.Consumed { // a retry under the same key runs, even if the first attempt changed the value
 		runs = c.Effect == run.EffectNonIdempotent && !c.Service
 	}
 	t, known := d.Tool(c.Tool)
@@ -136,11 +136,11 @@ func (e *UndoError) Error() string { return "undo: " + e.Problem }
 
 // CallUndo is the call that would undo a call, or why none does.
 type CallUndo struct {
-	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
-	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
-	Reason string          `json:"reason,omitempty"` // why nothing does
-	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
-	Status run.RunStatus   `json:"status,omitempty"` // of that run
+	Tool   string          `json:"tool,omitempty"`   // original name of the undoing call's tool
+	Input  json.RawMessage `json:"input,omitempty"`  // arguments of the undoing call
+	Reason string          `json:"reason,omitempty"` // why no call undoes it
+	Run    string          `json:"run,omitempty"`    // the run that undoes the call, once a person has ordered it
+	Status run.RunStatus   `json:"status,omitempty"` // status of that run
 	Ended  run.Reason      `json:"ended,omitempty"`  // why that run has ended
 }
 
@@ -150,7 +150,7 @@ func UndoCall(d *agent.Definition, c run.Call, result string) (json.RawMessage, 
 	t, ok := d.Tool(c.Tool)
 	switch {
 	case !ok || t.Undo == nil:
-		return nil, &UndoError{"nothing takes calls of " + c.Tool + " back"}
+		return nil, &UndoError{"calls of " + c.Tool + " cannot be undone"}
 	case c.Open():
 		return nil, &UndoError{"the call has not ended"}
 	case c.Status != run.StatusSucceeded:
@@ -216,7 +216,7 @@ func undoEnd(s *run.AgentState) run.Finished {
 		return end
 	case run.StatusFailed:
 		return Fail(run.CodeUndoFailed,
-			fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
+			fmt.Sprintf("call %s was not undone: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
 	default:
 		return endWithReason(run.ReasonCancelled)
 	}

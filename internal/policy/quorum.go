@@ -35,8 +35,8 @@ func (d Decision) combineWith(o Decision) Decision {
 	return d
 }
 
-// Together combines what several calls of one request ask of people: the highest quorum, the shortest interval of
-// reminders, and escalation once the last of those that escalate does. Approvers stay those of each call.
+// Together combines the requirements of several calls of one request: the highest quorum, the shortest interval of
+// reminders, and the latest escalation. Each call keeps its own approvers.
 func (d Decision) Together(o Decision) Decision {
 	both := d.combineWith(o)
 	return Decision{Quorum: both.Quorum, FourEyes: both.FourEyes, Remind: both.Remind, Escalate: both.Escalate}
@@ -154,8 +154,8 @@ func FourEyesEdit(quorum int, fourEyes bool) int {
 type Principal struct {
 	ID     string   // user:ana; canonical ids are compared, never spellings of an e-mail address
 	Groups []string // group:finance
-	// Unpinned says that the same person may come under several ids, as whoever chooses the name of an IAM role's
-	// session. Such a principal does not approve where people are counted or told apart.
+	// Unpinned says that one person may have several ids, for example because an IAM role's user chooses the session name.
+	// Such a principal does not approve where people are counted or told apart.
 	Unpinned bool
 }
 

@@ -37,12 +37,12 @@ const (
 // streak is how often the same thing has happened in a row.
 type streak struct {
 	Name  string `json:"name"`  // what is counted
-	Of    string `json:"of"`    // which of the things that may happen it was; a digest where that is long
+	Of    string `json:"of"`    // what has happened; a digest if that is long
 	Times int    `json:"times"` // from 1
 }
 
-// streakList holds streaks in the order in which they began. It has only what the definition asks for, so the number of
-// tools bounds it. It is never changed in place.
+// streakList holds streaks in the order in which they began. It has only streaks for which the definition sets a limit,
+// so the number of tools bounds it. It is never changed in place.
 type streakList []streak
 
 const streaksMemory = "streaks"
@@ -143,7 +143,7 @@ func roundStreaks(d *agent.Definition, s *run.AgentState) streakList {
 	}
 	failed := map[string]bool{} // calls of one round count once: the model made them without knowing of each other
 	for _, c := range round {
-		// what people, policy and plugins kept from running says nothing against the tool
+		// a call that people, policy or plugins did not let run is no failure of the tool
 		broke := c.Reason == run.WhyToolError || c.Reason == run.WhyTimeout || c.Reason == run.WhyInvalidArguments
 		if broke && !succeeded[c.Tool] && !failed[c.Tool] {
 			failed[c.Tool] = true
@@ -161,8 +161,8 @@ func countStreak(d *agent.Definition, r streakList, streak string, again bool) s
 	return r.next(streak, "again")
 }
 
-// streaks returns the streaks after a planned reply to s. A streak that the request reminded the model of starts again.
-func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
+// streaksAfter returns the streaks after a planned reply to s. It restarts streaks that the request reminded of.
+func streaksAfter(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 	r := roundStreaks(d, s)
 	if isOverLimit(d, r, failedRounds) {
 		r = r.next(failedRounds, "")
@@ -206,7 +206,7 @@ func withMemory(d *agent.Definition, s *run.AgentState, e run.Replied) run.Repli
 		t := nextTally(s)
 		e = remember(e, tallyMemory, t, t != recall[tally](s, tallyMemory))
 	}
-	r := streaks(d, s, e)
+	r := streaksAfter(d, s, e)
 	return remember(e, streaksMemory, append(streakList{}, r...), !slices.Equal(r, streaksOf(s)))
 }
 

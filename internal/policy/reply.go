@@ -15,20 +15,20 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// PlanReply turns a model's reply into the event that is committed: calls chosen by the batch policy, unique ids,
-// checked arguments. requests counts all requests for the reply, failed ones included. systemDigest is stored if it is
-// not empty. For a forced summary, calls are left out, and an empty text gets a placeholder. Judge decides whether the
-// text is a valid output.
+// PlanReply turns a model's reply into the event that is committed: calls chosen by the batch mode, unique ids,
+// compacted arguments. requests counts all requests for the reply, failed ones included. systemDigest is stored if it
+// is not empty. For a forced summary, calls are left out, and an empty text gets a placeholder. Judge decides whether
+// the text is a valid output.
 func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
 	r, unread := parseTextCalls(d, s, r)
-	e := planned(d, s, r, requests, systemDigest)
+	e := planTurn(d, s, r, requests, systemDigest)
 	e.Cost = d.Model.ChainModel(r.Place).Price.Of(r.Usage)
 	e.Halt = haltAfterReply(d, s, e)
 	if unread != nil {
 		e.Correction = textCallCorrection(d, unread, joinPieces(s, r.Text))
 	}
 	if r.Truncated {
-		e = continued(d, s, e)
+		e = askToContinue(d, s, e)
 	}
 	e = withMemory(d, s, e)
 	if len(e.Calls) == 0 && !e.Correction.Continues() {
@@ -40,8 +40,8 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	return e
 }
 
-// planned returns the reply as a turn of the conversation.
-func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
+// planTurn returns the reply as a turn of the conversation.
+func planTurn(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
 	summary := isForcedSummary(d, s)
 	if summary {
 		r.Calls = nil
@@ -120,9 +120,9 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 	return p
 }
 
-// RepairCall returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments of a
-// reply that was cut short, or that no stop reason says is whole, are not repaired: a number might be incomplete. Cut
-// before they began, they are not {} either, but an empty text, which the gate refuses.
+// RepairCall returns a call of a reply with its JSON repaired, if ModelSpec.Repair says so. Arguments of a reply that
+// was cut short, or that has no stop reason, are not repaired: a number might be incomplete. If the reply was cut
+// before the arguments began, they become an empty text, which the gate refuses.
 func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
 	cut := IsCutShort(r.StopReason)
 	if cut && len(c.Input) == 0 {
@@ -131,8 +131,8 @@ func RepairCall(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.Reply
 	if m.Repair != agent.RepairOn || cut || r.StopReason == "" || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
 	}
-	if meant := jsonx.RepairedInput(c.Input); meant != nil {
-		c.Input, c.Repaired = meant, true
+	if repaired := jsonx.RepairedInput(c.Input); repaired != nil {
+		c.Input, c.Repaired = repaired, true
 	}
 	return c
 }
@@ -172,9 +172,9 @@ func chooseCalls(d *agent.Definition, calls []agent.ReplyCall) []int {
 	return places
 }
 
-// continued asks the model to go on with a reply that the output limit cut short (presets 5), if the definition allows
-// it and another inference is left. Otherwise the text stands as it is.
-func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+// askToContinue asks the model to go on with a reply that the output limit cut short (presets 5), if the definition
+// allows it and another inference is left. Otherwise the text stands as it is.
+func askToContinue(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	prompts := 0
 	if s.Correction.Continues() {
 		prompts = s.Cut.Prompts
@@ -214,7 +214,7 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 		e.Correction = d.Refused(KindNoToolCall, "",
 			d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
 		e = withMemory(d, s, e)
-	case d.Output.Format == agent.OutputJSON: // a value may hold any words, so the heuristic has no say about it
+	case d.Output.Format == agent.OutputJSON: // the heuristic does not apply, because a value may contain any words
 		e = judgeOutput(d, s, e, valid)
 	case d.Text == agent.TextHeuristic:
 		if e = judgeEmptyReply(d, s, e); e.Correction == nil {
@@ -281,7 +281,7 @@ func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agen
 		return r, problem
 	}
 	before := len(pieces)
-	if r = said.Reply(r); before > 0 && !said.Called { // the tag stands in the pieces before
+	if r = said.Reply(r); before > 0 && !said.Called { // the tag is in an earlier piece
 		r.Text, r.Reasoning = "", nil
 	}
 	r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
@@ -307,7 +307,7 @@ func plannedReasoning(all []run.RepliedReasoning, text string, kept []int) []run
 			return nil
 		}
 		said, asked = max(said, RuneStart(text, r.AfterText)), max(asked, sort.SearchInts(kept, r.AfterCalls))
-		if asked > 0 || r.AfterCalls > 0 { // behind a call that is dropped, too, is behind all of the text
+		if asked > 0 || r.AfterCalls > 0 { // all text comes before the calls, even before one that is dropped
 			said = len(text)
 		}
 		r.AfterText, r.AfterCalls = said, asked

@@ -17,15 +17,15 @@ import (
 type FunctionCall struct {
 	Tool   string          `json:"tool"` // original name
 	Args   json.RawMessage `json:"args"` // as the gate let them through
-	Key    string          `json:"key"`  // equal on every attempt: whoever has seen it has done it
+	Key    string          `json:"key"`  // equal on every attempt: a function that has seen it has made the call
 	Tenant string          `json:"tenant"`
 	Run    string          `json:"run"`
 	Call   string          `json:"call"`
-	State  json.RawMessage `json:"state,omitempty"` // what the run's tools share; nil where that is empty
+	State  json.RawMessage `json:"state,omitempty"` // the run's shared state; nil = it is empty
 	// what people answered when the function last asked for input in this call; nil = it did not
 	Resume json.RawMessage `json:"resume,omitempty"`
 
-	Callback *Callback `json:"callback,omitempty"` // of a function that answers later: how
+	Callback *Callback `json:"callback,omitempty"` // where a function that answers later sends its answer
 
 	// W3C: the call's span, or the run's own if the function answers later; "" = the run is not traced.
 	Traceparent string `json:"traceparent,omitempty"`
@@ -34,8 +34,8 @@ type FunctionCall struct {
 
 // Callback says where the answer to a call that is answered later goes.
 type Callback struct {
-	// URL takes the answer. Whoever has it may answer this call, and nothing else. "" = this deployment takes answers by
-	// events and by its API alone.
+	// URL takes the answer. Anybody who has it may answer this call, and nothing else. "" = this deployment takes answers
+	// only by events and by its API.
 	URL      string   `json:"url,omitempty"`
 	AnswerTo AnswerTo `json:"answerTo"`
 }
@@ -63,28 +63,29 @@ func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callbac
 	}
 }
 
-// Outgoing is an event for a service that is asked, or for the starter of a run that has ended. Receivers get its JSON.
+// Outgoing is an event for a service, for the starter of a run that has ended, or about a run or a request
+// (docs/events.md). Receivers get its JSON.
 type Outgoing struct {
 	// ID is the same however often the event is sent: a receiver that has seen it drops it.
 	ID     string `json:"id"`
-	Type   string `json:"type"` // of a service: its tool's event, by default the tool's original name
+	Type   string `json:"type"` // for a service: its tool's event, by default the tool's original name
 	Tenant string `json:"tenant"`
 	Run    string `json:"run"`
 	Agent  string `json:"agent"`
-	Call   string `json:"call,omitempty"` // of a service: what the answer names
-	// of the run; its id where it was started without one
+	Call   string `json:"call,omitempty"` // for a service: the call that its answer has to name
+	// of the run; its id if it was started without one
 	Subject string `json:"subject"`
-	// whom what a service starts is to answer to: the run; of a run's end, who started the run
+	// the subject that waits for an answer: for a service the run's own, at a run's end that of its starter
 	ParentSubject  string `json:"parentSubject$$,omitempty"`
 	AccessControl  string `json:"accessControl,omitempty"`
 	Domain         string `json:"domain,omitempty"`
 	ExecutionUnits int64  `json:"executionUnits"`        // of the run so far
 	Traceparent    string `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
 	Tracestate     string `json:"tracestate,omitempty"`
-	// of a service, where the answer goes; nil = by an event or by the API
+	// for a service: where the answer goes; nil = by an event or by the API
 	Callback *Callback       `json:"callback,omitempty"`
 	Data     json.RawMessage `json:"data"`
-	Journal  *JournalHead    `json:"journal,omitempty"` // of a run's end; else nil
+	Journal  *JournalHead    `json:"journal,omitempty"` // at a run's end; else nil
 }
 
 // JournalHead is a run's last entry. If the journal has another one, it was changed afterwards.
@@ -110,8 +111,8 @@ const (
 	TypeRunFailed    = "Countersign Run Failed"
 )
 
-// AnswerExpiry is how long a service has to answer if its tool has no timeout.
-const AnswerExpiry = 24 * time.Hour
+// answerExpiry is how long a service has to answer if its tool has no timeout.
+const answerExpiry = 24 * time.Hour
 
 // maxAnnounced is the maximum size of an output in the event that announces it, in bytes. Receivers read longer ones
 // from the run.
@@ -132,17 +133,17 @@ func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (e Outgoing, 
 // begins then.
 const callbackGrace = 24 * time.Hour
 
-// CallbackExpires returns until when the answer's address of a call of t is valid. It is the same each time the call is
-// sent, so that the events are equal.
+// CallbackExpires returns when the callback address of a call of t expires. It is the same each time the call is sent,
+// so that the events are equal.
 func CallbackExpires(t agent.ToolSpec, c run.Call) time.Time {
-	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry) + callbackGrace).Truncate(time.Second)
+	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, answerExpiry) + callbackGrace).Truncate(time.Second)
 }
 
-// EmittedAs returns the suspension of a service's call whose event was sent now.
-func EmittedAs(t agent.ToolSpec, c run.Call, now time.Time) run.CallSuspended {
-	expiry := AnswerExpiry
+// AwaitAnswer returns the suspension of a call that was sent now and is answered later.
+func AwaitAnswer(t agent.ToolSpec, c run.Call, now time.Time) run.CallSuspended {
+	expiry := answerExpiry
 	if t.Kind == agent.KindAgent {
-		expiry = DelegateExpiry
+		expiry = delegateExpiry
 	}
 	return run.CallSuspended{Call: c.ID, For: run.ForAnswer,
 		Expires: now.UTC().Add(cmp.Or(t.Timeout, expiry)).Truncate(time.Millisecond)}
@@ -206,7 +207,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 // parentSubject returns the subject of the starter that waits for the run, from its input; "" = nobody waits.
 func parentSubject(s *run.AgentState) string {
 	var in map[string]json.RawMessage
-	if s.From != nil || json.Unmarshal(s.Input, &in) != nil { // a fork or continuation is not what they asked for
+	if s.From != nil || json.Unmarshal(s.Input, &in) != nil { // the starter did not ask for a fork or continuation
 		return ""
 	}
 	subject, _ := jsonx.JSONString(in[agent.ParentSubject])

@@ -89,11 +89,11 @@ func ApplyWithEvicted(s run.AgentState, e run.Entry) (left []SeenMessage, after 
 	return left, after, nil
 }
 
-// The errors of ContinueFrom and ForkFrom. An open call that takes another back is in no fork: it would be made twice.
+// The errors of ContinueFrom and ForkFrom. No fork contains an open call that undoes another one: it would run twice.
 var (
 	ErrNotFinished = errors.New("the run has not finished (decide what it waits for, or cancel it)")
 	ErrCallRunning = errors.New("a call was running at that entry")
-	ErrUndoing     = errors.New("the run takes a call back, which is done once")
+	ErrUndoing     = errors.New("the run undoes a call, which is done once")
 )
 
 // ContinueFrom returns the origin of a run that continues the finished run s. The error is ErrNotFinished if s is not

@@ -66,7 +66,7 @@ var stops = []stopCondition{
 		func(x stopInput) run.Finished { return Fail(x.s.Broken.Code, x.s.Broken.Message) }},
 	{"state conflict", settled, func(x stopInput) bool { return conflict(x.s) != nil },
 		func(x stopInput) run.Finished { return Fail(run.CodeStateConflict, conflict(x.s).Error()) }},
-	{"call taken back", settled, func(x stopInput) bool { c, undoes := x.s.Undoing(); return undoes && !c.Open() },
+	{"call undone", settled, func(x stopInput) bool { c, undoes := x.s.Undoing(); return undoes && !c.Open() },
 		func(x stopInput) run.Finished { return undoEnd(x.s) }},
 	{"end requested", unawaited, // by a stop policy or a plugin
 		func(x stopInput) bool { return x.s.Ending != "" },
@@ -146,14 +146,14 @@ func haltAfterReply(d *agent.Definition, s *run.AgentState, e run.Replied) *run.
 		return nil
 	}
 	return firstHalt(stopInput{
-		d: d, s: s, inferences: s.Inferences + 1, streaks: streaks(d, s, e), at: e.At,
+		d: d, s: s, inferences: s.Inferences + 1, streaks: streaksAfter(d, s, e), at: e.At,
 		tokens: s.Usage.Add(e.Usage).Total(), tools: run.Map(e.Calls, run.RepliedCall.Original), text: joinPieces(s, e.Text),
 	})
 }
 
-// HaltedInPlan checks the stop policies for a reply that belongs to a plan. tool is the original name of the tool that
+// HaltInPlan checks the stop policies for a reply that belongs to a plan. tool is the original name of the tool that
 // it calls, "" if none. Policies about inferences and rounds do not apply.
-func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, tool, text string) *run.Halt {
+func HaltInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, tool, text string) *run.Halt {
 	tokens := s.Usage.Add(took.Usage).Total()
 	return firstHalt(stopInput{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
 }
@@ -212,7 +212,7 @@ var limits = []limit{
 		func(x stopInput) string {
 			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, budgetOf(x.d, x.s).USD)
 		}},
-	{run.CodeTokensExhausted, run.Stopped(StopContextFull), // those of the window; the codes are closed
+	{run.CodeTokensExhausted, run.Stopped(StopContextFull), // the closed set of codes has none for the window
 		func(x stopInput) bool { return x.s.Full.IsFull() },
 		func(x stopInput) string {
 			return fmt.Sprintf("the context's window of %d tokens has %d left, and a round takes %d",
@@ -282,8 +282,8 @@ func askBudget(d *agent.Definition, s *run.AgentState) (run.BudgetAsked, bool) {
 
 // SharedBudget is a budget of many runs, and its use in the current period.
 type SharedBudget struct {
-	Tool   string // by which people are asked for more
-	Runs   string // whose it is, for an error: all runs of agent a
+	Tool   string // the tool whose call asks people for more
+	Runs   string // the runs that share it, for an error: all runs of agent a
 	Budget agent.PeriodBudget
 	Raised Spending // by people
 	Used   Spending
@@ -327,7 +327,7 @@ func raiseBudget(s *run.AgentState, tool string, raise run.Raise) run.BudgetAske
 	input, _ := json.Marshal(raise) // numbers always marshal
 	for n := s.Budget.Asked + 1; ; n++ {
 		id := fmt.Sprintf("budget-%d", n)
-		if _, used := s.Call(id); !used && !slices.Contains(s.Named, id) { // as whoever reads the whole run sees it
+		if _, used := s.Call(id); !used && !slices.Contains(s.Named, id) { // a state from a snapshot lacks settled calls
 			return run.BudgetAsked{Call: id, Tool: tool, Input: input}
 		}
 	}

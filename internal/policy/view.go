@@ -26,7 +26,7 @@ type RunView struct {
 	Usage          run.Usage        `json:"usage"`
 	Cost           run.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
 	Messages       []MessageView    `json:"messages,omitzero"` // the newest 200; nil = left out
-	Queued         []MessageView    `json:"queued,omitempty"`  // of users, until the open calls have their results
+	Queued         []MessageView    `json:"queued,omitempty"`  // users' messages that wait for the calls' results
 	Calls          []CallView       `json:"calls,omitzero"`    // the newest 200; nil = left out
 	Waiting        []WaitView       `json:"waiting"`
 	// accepted inputs that are not applied yet; a waiting run with some is about to continue
@@ -34,7 +34,7 @@ type RunView struct {
 	Summary string          `json:"summary"`
 	State   json.RawMessage `json:"state"`             // what the run's tools and plugins share, an object
 	Subject string          `json:"subject,omitempty"` // claimed by the caller, not checked
-	// authenticated: who started it and the run it continues or is called by
+	// authenticated ids of who started the run, its origin and the delegating run
 	StartedBy  []string  `json:"startedBy,omitempty"`
 	Parent     string    `json:"parent,omitempty"`     // of a fork: the original run; of a delegated run: the calling run
 	ParentCall string    `json:"parentCall,omitempty"` // that call
@@ -59,7 +59,7 @@ type MessageView struct {
 	Role      run.Role        `json:"role"`
 	SeenCount int64           `json:"seenCount"`
 	Content   json.RawMessage `json:"content"`           // one block
-	Evicted   bool            `json:"evicted,omitempty"` // no longer in the conversation; only in a MessagePage
+	Evicted   bool            `json:"evicted,omitempty"` // no longer in the conversation; never in a RunView
 }
 
 // CallView is one tool call of a run.
@@ -70,7 +70,7 @@ type CallView struct {
 	Status     run.CallStatus  `json:"status"`
 	Executions int             `json:"executions"`
 	Reason     run.CallReason  `json:"reason,omitempty"`
-	Run        string          `json:"run,omitempty"`    // of a call that another agent carries out
+	Run        string          `json:"run,omitempty"`    // the delegated run that carries out the call
 	Undoes     string          `json:"undoes,omitempty"` // the call that it undoes, of the continued run
 	Whole      *run.Whole      `json:"whole,omitempty"`  // where the whole result is, if the conversation has a part
 	Undo       *CallUndo       `json:"undo,omitempty"`   // what would undo it; nil = open, or no undo
@@ -81,7 +81,7 @@ type WaitView struct {
 	Call     string      `json:"call"`
 	For      run.WaitFor `json:"for"`
 	Approval string      `json:"approval,omitempty"`
-	Run      string      `json:"run,omitempty"` // of a call that another agent carries out
+	Run      string      `json:"run,omitempty"` // the delegated run that carries out the call
 	Since    time.Time   `json:"since"`
 	Expires  time.Time   `json:"expiresAt"`
 	Ticket   *run.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
@@ -197,8 +197,8 @@ func ViewCalls(calls []run.Call) []CallView {
 	return views
 }
 
-// TicketOf returns the question of c's newest suspension by its tool, with defaults filled in. It is false if there is
-// none.
+// TicketOf returns the question of the tool or plugin that last suspended c for input, with defaults filled in. It is
+// false if there is none.
 func TicketOf(c run.Call) (run.Ticket, bool) {
 	if c.Ticket == nil {
 		return run.Ticket{}, false

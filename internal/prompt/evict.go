@@ -25,7 +25,7 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 		if e.Total <= after.EvictedMessages {
 			return
 		}
-		after.Take(e)
+		after.Evict(e)
 		if x.Window > 0 { // the provider's count beyond the estimate stays as it was
 			g.budget = g.read(&after)
 		}

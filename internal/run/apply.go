@@ -243,7 +243,7 @@ func (e Evicted) apply(s *AgentState) error {
 			s.BlobMessages--
 		}
 	}
-	s.Take(e)
+	s.Evict(e)
 	s.spend(ChildUsage{*cmp.Or(e.Usage, &Usage{}), int64(e.Requests), e.Units, e.Cost})
 	return nil
 }

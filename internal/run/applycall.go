@@ -30,7 +30,7 @@ func (s *AgentState) changeCall(id string, f func(*Call) error) error {
 	s.Live = slices.Clone(s.Live)
 	s.Live[i] = c
 	s.flushResults()
-	s.settleState()
+	s.mergeReadyPatches()
 	s.flushQueued()
 	return nil
 }
@@ -116,7 +116,7 @@ func (e CallClaimed) apply(s *AgentState) error {
 			s.Children.Begun++
 		}
 		if e.Under != "" {
-			return s.grantClaim(c, e)
+			return s.recordToolGrant(c, e)
 		}
 		if c.Grant != nil {
 			g := *c.Grant
@@ -255,7 +255,7 @@ func (e Decided) apply(s *AgentState) error {
 		s.dropKept(e.Early)
 	}
 	if at := s.Permissions.Request(e.Approval); at >= 0 {
-		return s.applyToolDecisions(at, e)
+		return s.decideTools(at, e)
 	}
 	c, ok := s.Call(e.Call)
 	if !ok {
@@ -265,7 +265,7 @@ func (e Decided) apply(s *AgentState) error {
 		if err := s.requireAwake(); err != nil {
 			return err
 		}
-		s.applyToolDecision(c, e)
+		s.recordToolPermit(c, e)
 	}
 	asks := c.Status == StatusSuspended && (c.Wait.For == ForApproval || c.Wait.For == ForInput)
 	if !asks || c.Wait.Approval != e.Approval {

@@ -120,7 +120,7 @@ func (w *world) steps(s *run.AgentState) []step {
 	case run.RunWaiting:
 		return append(w.outside(s), step{name: "wake", writer: "w1", events: []run.Event{run.Resumed{}}})
 	case run.RunRunning:
-		if facts := policy.SettleEarlyDecisions(&w.def, s, nil, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
+		if facts := policy.ApplyEarlyDecisions(&w.def, s, nil, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
 			return append(w.outside(s), step{name: "early", writer: "w1", events: facts})
 		}
 		if due := policy.Consequences(&w.def, s); due != nil { // they are part of the entry that makes them due
@@ -614,7 +614,7 @@ func (w *world) executed(s *run.AgentState, c run.Call) []step {
 func (w *world) asked(s *run.AgentState, c run.Call) []step {
 	t, _ := w.def.Tool(c.Tool)
 	return []step{
-		{name: "asked", writer: c.Claim, events: []run.Event{policy.EmittedAs(t, c, worldTime(s.Entries))}},
+		{name: "asked", writer: c.Claim, events: []run.Event{policy.AwaitAnswer(t, c, worldTime(s.Entries))}},
 		{name: "claimant died", writer: "w9", events: []run.Event{run.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}}},
 		{name: "cannot go out", writer: c.Claim, events: []run.Event{run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolError, Content: "no"}}},
 	}

@@ -361,7 +361,7 @@ type BuiltMessage struct {
 }
 
 // DecisionKept is a decision on a target that is not suspended yet: a call, a suspension or a pending call. It is
-// stored until the target is suspended, and checked then (policy.SettleEarlyDecisions). Result is JSON, "true" if none
+// stored until the target is suspended, and checked then (policy.ApplyEarlyDecisions). Result is JSON, "true" if none
 // was given. By and Groups come from the person's authentication.
 type DecisionKept struct {
 	Slot   int64           `json:"slot"`

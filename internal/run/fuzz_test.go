@@ -120,7 +120,7 @@ func fuzzStep(t require.TestingT, d *agent.Definition, s run.AgentState, kind, a
 		return n
 	}
 	d2 := run.NewDraft(n, "w1", worldTime(n.Entries))
-	require.NoError(t, d2.Add(policy.SettleEarlyDecisions(d, &n, nil, worldValid, worldTime(0).Add(-worldExpiry))...), "what is kept can always be settled")
+	require.NoError(t, d2.Add(policy.ApplyEarlyDecisions(d, &n, nil, worldValid, worldTime(0).Add(-worldExpiry))...), "what is kept can always be settled")
 	require.False(t, policy.HasEarlyDecisions(&d2.State))
 	return n
 }

@@ -143,9 +143,9 @@ func (s *AgentState) markCut(e Replied) {
 	s.Cut.Prompts++
 }
 
-// Take applies an eviction without checking its conditions.
-func (s *AgentState) Take(e Evicted) {
-	s.Messages = s.Messages.DropFront(int(e.Total - s.EvictedMessages))
+// Evict applies an eviction without checking its conditions.
+func (s *AgentState) Evict(e Evicted) {
+	s.Messages = s.Messages.dropFront(int(e.Total - s.EvictedMessages))
 	s.EvictedMessages, s.Summary, s.Files = e.Total, e.Summary, e.Files
 }
 

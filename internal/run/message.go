@@ -153,7 +153,7 @@ func (b *UserBlock) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Log is a persistent list that grows at its end and shrinks at its front. Append and DropFront return another list and
+// Log is a persistent list that grows at its end and shrinks at its front. Append and dropFront return another list and
 // leave the receiver unchanged; Append takes amortised constant time. Versions share memory: the newest one grows in
 // place, any other copies. The zero Log is empty. A Log is safe for concurrent use, as elements are never changed.
 type Log[T any] struct {
@@ -181,8 +181,8 @@ func (l Log[T]) All() []T {
 	return l.back.items[l.off:l.n:l.n]
 }
 
-// DropFront returns l without its first k elements, 0 <= k <= Len.
-func (l Log[T]) DropFront(k int) Log[T] {
+// dropFront returns l without its first k elements, 0 <= k <= Len.
+func (l Log[T]) dropFront(k int) Log[T] {
 	l.off += k
 	return l
 }

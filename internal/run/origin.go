@@ -73,7 +73,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 	s.Budget.Asked = past.Budget.Asked
 	switch s.From.Kind {
 	case OriginFork:
-		return s.forked(past)
+		return s.inheritFork(past)
 	case OriginContinues:
 	default:
 		return &ApplyError{Problem: fmt.Sprintf("%q is no kind of origin", s.From.Kind)}
@@ -96,8 +96,8 @@ func (from Source) inRun(run string) Source {
 	return from
 }
 
-// forked takes over a run in its state, including its newest round. Open calls start again, without decisions.
-func (s *AgentState) forked(past *AgentState) error {
+// inheritFork takes over a run in its state, including its newest round. Open calls start again, without decisions.
+func (s *AgentState) inheritFork(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
 	if len(s.From.Memory) > 0 {
 		s.remember(s.From.Memory)
@@ -133,7 +133,7 @@ func (s *AgentState) forked(past *AgentState) error {
 		var err error
 		switch {
 		case c.Entered():
-			c, unknown, err = s.doubtfulCall(c, unknown)
+			c, unknown, err = s.suspendUnknown(c, unknown)
 		case c.Open():
 			c, err = past.resetCall(c)
 		default:
@@ -152,7 +152,7 @@ func (s *AgentState) forked(past *AgentState) error {
 	}
 	s.flushResults() // calls that were under way in the origin may be suspended here
 	s.flushQueued()  // requests about tools of the origin are not answered here
-	s.settleState()
+	s.mergeReadyPatches()
 	return nil
 }
 
@@ -186,10 +186,10 @@ func (s *AgentState) resetCall(c Call) (Call, error) {
 	return n, n.transition(StatusNew)
 }
 
-// doubtfulCall returns an open call that was entered in the other run, with the arguments it was entered with. The call
-// may have happened. So only a person can order to run it again, because the tool knows that attempt by the other run's
-// key.
-func (s *AgentState) doubtfulCall(c Call, unknown []CallUnknown) (Call, []CallUnknown, error) {
+// suspendUnknown returns an open call that was entered in the other run, with the arguments it was entered with. The
+// call may have happened. So only a person can order to run it again, because the tool knows that attempt by the other
+// run's key.
+func (s *AgentState) suspendUnknown(c Call, unknown []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
 		return c, unknown, &ApplyError{Call: c.ID, Problem: "it was running"}
 	}
@@ -204,9 +204,9 @@ func (s *AgentState) doubtfulCall(c Call, unknown []CallUnknown) (Call, []CallUn
 	return n, unknown[1:], err
 }
 
-// inherits reports whether the conversation still has bodies in another run's journal. Results and messages that wait
-// to be appended can be in that journal too, but only while an open call keeps such a body in the conversation.
-func (s *AgentState) inherits() bool {
+// hasOriginBodies reports whether the conversation still has bodies in another run's journal. Results and messages that
+// wait to be appended can be in that journal too, but only while an open call keeps such a body in the conversation.
+func (s *AgentState) hasOriginBodies() bool {
 	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
 }
 

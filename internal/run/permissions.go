@@ -249,8 +249,8 @@ func (e PermissionRequested) apply(s *AgentState) error {
 	return nil
 }
 
-// applyToolDecisions sets the verdicts on tools of an open request. A tool keeps its first verdict.
-func (s *AgentState) applyToolDecisions(at int, e Decided) error {
+// decideTools sets the verdicts on tools of an open request. A tool keeps its first verdict.
+func (s *AgentState) decideTools(at int, e Decided) error {
 	if err := s.requireAwake(); err != nil {
 		return err
 	}
@@ -289,9 +289,9 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 	return nil
 }
 
-// applyToolDecision records the permission of a call's tool that a decision on the call includes (suspend_and_replay,
+// recordToolPermit records the permission of a call's tool that a decision on the call includes (suspend_and_replay,
 // scope tool).
-func (s *AgentState) applyToolDecision(c Call, e Decided) {
+func (s *AgentState) recordToolPermit(c Call, e Decided) {
 	deny := e.Action == ActionDeny
 	if e.Permit == "" || !deny && (e.Action != ActionApprove || e.Once) {
 		return
@@ -351,8 +351,8 @@ func (e CallPermitted) apply(s *AgentState) error {
 	})
 }
 
-// grantClaim records the tool's grant under which a call is claimed, and counts its use.
-func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
+// recordToolGrant records the tool's grant under which a call is claimed, and counts its use.
+func (s *AgentState) recordToolGrant(c *Call, e CallClaimed) error {
 	c.Grant = &Grant{Approval: e.Under, Digest: e.Digest, Consumed: true, Tool: true}
 	t, granted := First(s.Permissions.Tools, func(t ToolPermit) bool {
 		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)

@@ -106,7 +106,7 @@ func (e Hooked) apply(s *AgentState) error {
 	if err := s.requireAwake(); err != nil {
 		return err
 	}
-	if err := s.markGateAsked(e); err != nil {
+	if err := s.markGated(e); err != nil {
 		return err
 	}
 	if len(e.Patches) > 0 { // not part of a round, so applied at once, even while calls are running
@@ -136,8 +136,8 @@ func (e Hooked) apply(s *AgentState) error {
 	return nil
 }
 
-// markGateAsked records that the plugins have decided about a call before it runs, so that they do not decide twice.
-func (s *AgentState) markGateAsked(e Hooked) error {
+// markGated records that the plugins have decided about a call before it runs, so that they do not decide twice.
+func (s *AgentState) markGated(e Hooked) error {
 	if !e.Phase.ofTool() {
 		return nil
 	}

@@ -18,8 +18,8 @@ type CallPatch struct {
 // Patch is one change of a run's shared state.
 type Patch = jsonx.Patch
 
-// MaxState is the largest JSON of a run's shared state, in bytes. It is part of the stored form: the fold enforces it.
-const MaxState = 64 << 10
+// maxState is the largest JSON of a run's shared state, in bytes. It is part of the stored form: the fold enforces it.
+const maxState = 64 << 10
 
 // EmptyState is the shared state of a run before any change.
 var EmptyState = json.RawMessage(`{}`)
@@ -54,8 +54,8 @@ func checkState(state json.RawMessage) error {
 	switch {
 	case jsonx.JSONKind(state) != '{':
 		return errors.New("want an object as the state")
-	case len(state) > MaxState:
-		return fmt.Errorf("a state of %d bytes, want at most %d", len(state), MaxState)
+	case len(state) > maxState:
+		return fmt.Errorf("a state of %d bytes, want at most %d", len(state), maxState)
 	}
 	return nil
 }
@@ -68,9 +68,9 @@ func (s *AgentState) notePatches(call string, patches []Patch, isError bool) {
 	}
 }
 
-// settleState merges the changes of calls into the shared state: at once in a sequential round, otherwise when no call
-// is under way. Conflicting changes stay separate, and policy.Next ends the run.
-func (s *AgentState) settleState() {
+// mergeReadyPatches merges the changes of calls into the shared state: at once in a sequential round, otherwise when no
+// call is under way. Conflicting changes stay separate, and policy.Next ends the run.
+func (s *AgentState) mergeReadyPatches() {
 	underWay := func(c Call) bool { return c.Open() && (c.Status != StatusSuspended || c.Wait.For == ForOutcome) }
 	if s.Round.Sequential || !slices.ContainsFunc(s.Live, underWay) {
 		s.mergePatches()

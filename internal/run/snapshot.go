@@ -34,7 +34,7 @@ func (d *Draft) Snap() error {
 	evicts := s.EvictedMessages > d.Before.EvictedMessages
 	due := evicts && (d.Before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 &&
 		d.Entry.Seq%every == 0
-	if !due || s.Status == RunDone || s.inherits() || s.Plan.Active() { // a plan still needs its settled calls
+	if !due || s.Status == RunDone || s.hasOriginBodies() || s.Plan.Active() { // a plan still needs its settled calls
 		return nil
 	}
 	form := map[string]any{"Messages": s.Messages.All()}
@@ -64,7 +64,7 @@ func (d *Draft) SetSnapshot(snapshot json.RawMessage) {
 // was live at the newest snapshot. This hint travels with the run. It is 0 if there is no snapshot, or if another run's
 // journal holds bodies, since only the first entry names that run.
 func (s *AgentState) ReadFrom() int64 {
-	if s.snapped == 0 || s.inherits() {
+	if s.snapped == 0 || s.hasOriginBodies() {
 		return 0
 	}
 	return s.snapped - 1

@@ -100,7 +100,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		}
 		return p, err
 	}
-	if err := r.settleEarly(ctx, p); err != nil {
+	if err := r.applyEarlyDecisions(ctx, p); err != nil {
 		return nil, err
 	}
 	if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now()) < launchMargin { // there is no time to start a call
@@ -122,14 +122,14 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		if p.full = isFull(d); err != nil || !progress || p.full {
 			return p, err
 		}
-		if err := r.settleEarly(ctx, p); err != nil {
+		if err := r.applyEarlyDecisions(ctx, p); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// settleEarly applies the kept decisions whose call is now suspended, and notifies the permission backend of them.
-func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
+// applyEarlyDecisions applies the kept decisions whose call is now suspended, and notifies the permission backend.
+func (r *round) applyEarlyDecisions(ctx context.Context, p *batchPlan) error {
 	s := &p.draft.State
 	var starters []string // of the runs above, too
 	if policy.HasEarlyDecisions(s) {
@@ -138,7 +138,7 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 			return err
 		}
 	}
-	for _, fact := range policy.SettleEarlyDecisions(r.def, s, starters, r.Valid, p.draft.Entry.Time) {
+	for _, fact := range policy.ApplyEarlyDecisions(r.def, s, starters, r.Valid, p.draft.Entry.Time) {
 		if isFull(p.draft) {
 			break
 		}
@@ -162,8 +162,8 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 	return r.permits.notifyBackend(ctx, r.def, p.draft)
 }
 
-// settlesEarly reports whether a kept decision in the draft settles the request.
-func (p *batchPlan) settlesEarly(request string) bool {
+// hasEarlyDecision reports whether the draft has a kept decision on the request.
+func (p *batchPlan) hasEarlyDecision(request string) bool {
 	return slices.ContainsFunc(p.draft.Entry.Events, func(e run.Event) bool {
 		decided, ok := e.(run.Decided)
 		return ok && decided.Early != "" && decided.Approval == request
@@ -230,7 +230,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return err
 	}
 	switch {
-	case g.Claim != nil && p.settlesEarly(g.Claim.Under):
+	case g.Claim != nil && p.hasEarlyDecision(g.Claim.Under):
 		p.early[c.ID] = true
 		return nil
 	case g.Block != nil: // only this call, because another call used up the request of its round
@@ -285,7 +285,7 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 			return policy.Gate{}, err
 		}
 		if problem != "" {
-			g = policy.LastWordRefused(r.def, c, policy.WrongOutput(problem))
+			g = policy.RefuseWrongOutput(r.def, c, policy.WrongOutput(problem))
 		}
 	}
 	if g.Run && r.recheckApprovals {

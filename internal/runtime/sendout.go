@@ -97,7 +97,7 @@ func (r *round) sendOut(ctx context.Context, x *execution, send func(context.Con
 		x.err = fmt.Errorf("send out call %s: %w", x.call.ID, err)
 		r.inflight.finish(x, nil)
 	default:
-		r.inflight.finish(x, policy.EmittedAs(t, x.call, r.Clock.Now()))
+		r.inflight.finish(x, policy.AwaitAnswer(t, x.call, r.Clock.Now()))
 	}
 }
 
