@@ -24,10 +24,10 @@ type notice struct {
 	ID       string    `json:"-"` // of the request
 	Run      string    `json:"-"` // of the request; part of the index key
 	Contacts []contact `json:"contacts,omitempty"`
-	Remarks  int       `json:"remarks,omitempty"`   // how many remarks of the thread were told of, but for Missed
-	Missed   []missed  `json:"missed,omitempty"`    // messages about remarks that did not get through
-	Failures int       `json:"failures,omitempty"`  // failed attempts in a row at the whole notice
-	Reminded int64     `json:"reminders,omitempty"` // reminders sent; for people who read the item
+	Remarks  int       `json:"remarks,omitempty"`   // remarks of the thread that were sent, or are in Missed
+	Missed   []missed  `json:"missed,omitempty"`    // failed messages about remarks
+	Failures int       `json:"failures,omitempty"`  // failures in a row to process the notice
+	Reminded int64     `json:"reminders,omitempty"` // reminders sent; only for people who read the item
 	Due      time.Time `json:"due,omitzero"`        // next check; zero = never, and the notice is not in the index
 	rev      int64     // revision of the item as read; 0 = there is none
 	stored   time.Time // Due as it was read
@@ -143,7 +143,7 @@ func parseDueSortKey(sort string) (at time.Time, tenant, run, id string, err err
 	parts := strings.SplitN(sort, "#", 4)
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
 	if len(parts) != 4 || err != nil || ms < 0 {
-		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
+		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is not one of its sort keys", sort)
 	}
 	return time.UnixMilli(ms).UTC(), parts[1], parts[2], parts[3], nil
 }
@@ -161,14 +161,14 @@ func (n *notice) contact(to, channel string) *contact {
 const (
 	// lease is how long a process has to record what it sent; then another process sends again.
 	lease = time.Minute
-	// maxTries is how often a message is tried; after that only the next reminder is. The first message, and that about
-	// an edit, is tried at longer intervals then, as long as the request waits.
+	// maxTries is how often a message is tried; after that only the next reminder is sent. The first message and one about
+	// an edit are then tried at longer intervals, as long as the request waits.
 	maxTries = 5
 	// firstRetry and lastRetry bound the delays between tries, which double.
 	firstRetry = 30 * time.Second
 	lastRetry  = 10 * time.Minute
-	// minUpdateCheck and maxUpdateCheck bound how often a request is checked for what makes nothing due: that it was
-	// cancelled, or that somebody joined its approvers.
+	// minUpdateCheck and maxUpdateCheck bound how often a request is checked for changes that make no notice due: that it
+	// was cancelled, or that somebody joined its approvers.
 	minUpdateCheck = 5 * time.Minute
 	maxUpdateCheck = 6 * time.Hour
 	// expiryGrace is how long a run has to record that a request has expired.
@@ -217,7 +217,7 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 			d.occasion = Escalated
 		}
 		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
-			// an edit is a new action that they have not seen (A8)
+			// an edit makes a new action that the person has not seen (A8)
 			edited := !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest
 			if t.Round >= at && !edited || now.Before(t.Next) {
 				continue
@@ -291,7 +291,7 @@ func (n *notice) missedAt(m missed) int {
 	})
 }
 
-// ensureContact returns the state of whom a delivery is for. A new one has the occasion of its first message.
+// ensureContact returns the contact of a delivery. A new contact has the occasion of its first message.
 func (n *notice) ensureContact(s delivery, first Occasion) *contact {
 	if t := n.contact(s.to.ID, s.channel.Name()); t != nil {
 		return t
@@ -315,7 +315,7 @@ func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
 	case t.Tries+1 < maxTries:
 		t.retry(s.at)
 		return
-	case s.occasion != Reminder: // they do not know yet what they are asked
+	case s.occasion != Reminder: // the person has not seen the request yet
 		t.Next = s.at.Add(checkDelay(a, s.at))
 		return
 	}
@@ -454,7 +454,7 @@ func (n *Notifier) remarkDeliveries(
 	if n.Directory == nil {
 		return nil, nil
 	}
-	var asked []string // by those who are no requesters
+	var asked []string // people who asked and are not requesters
 	for i, r := range a.Thread {
 		isNew := i >= have.Remarks
 		occasion, to := Question, a.Requesters

@@ -101,10 +101,10 @@ func (n *Notifier) needsNotice(a approval.Approval) bool {
 	return a.Status == approval.Pending && (len(n.Channels) > 0 || !a.EscalatesAt.IsZero())
 }
 
-// NotifyChange tells people, within updateTimeout, of what people have changed in a request: of a decision, in the
-// messages about it; of an edit, all who were told before and have not approved the new arguments; of the newest
-// remarks. It makes the request's notice due and processes it, so that what fails is retried. It is an approval.Desk's
-// OnChange.
+// NotifyChange notifies people, within updateTimeout, of a change to a request. It updates the messages about a decided
+// request. It tells those who were told before of an edit, unless they have approved the new arguments. It sends the
+// newest remarks. It makes the request's notice due and processes it, so that what fails is retried. It is an
+// approval.Desk's OnChange.
 func (n *Notifier) NotifyChange(ctx context.Context, a approval.Approval) {
 	v := passOptions{ignoresDue: true, createsNotice: len(a.Thread) > 0 && len(n.Channels) > 0}
 	bounded, cancel := n.Clock.WithTimeout(ctx, recordReserve+updateTimeout)

@@ -100,7 +100,7 @@ const (
 	noLink = "Decide it with `countersign approvals`, the web console or the API."
 )
 
-// maxSubject is how long a subject is at most, in characters: of a longer one, only our words stay.
+// maxSubject is the longest subject, in characters. A longer one loses the request's title.
 const maxSubject = 120
 
 // Subject is one line: words of ours and the request's title, which has no text of a model (approvals.md, C2).
@@ -224,11 +224,11 @@ type Runs interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 }
 
-// View returns the definition that a request's run is pinned to, and the model's text beside the call. Of a run that no
-// longer exists, and was not read last, it has the definition of the request, which says what is secret.
+// View returns the definition that a request's run is pinned to, and the model's text beside the call. If the run no
+// longer exists and was not read last, View returns the definition that the request names, which says what is secret.
 func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
 	s, text, made := v.last.Load(), "", false
-	if s != nil && s.Tenant == a.Tenant && s.Run == a.Run { // of a call that was made, nothing that is shown changes
+	if s != nil && s.Tenant == a.Tenant && s.Run == a.Run { // what is shown of a call that was made never changes
 		text, made = textBesideCall(s, a.Call())
 	}
 	if !made {

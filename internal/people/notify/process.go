@@ -13,10 +13,11 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
+// passOptions say which requests a pass processes.
 type passOptions struct {
 	createsNotice bool          // a request without a notice gets one
 	ignoresDue    bool          // process the request even if it is not due
-	ahead         time.Duration // what is due so soon counts as due
+	ahead         time.Duration // a request that is due within this time counts as due
 }
 
 const (
@@ -39,7 +40,7 @@ type pass struct {
 
 type leasedRequest struct {
 	notice     notice
-	a          approval.Approval
+	approval   approval.Approval
 	shown      show.Document
 	showErr    error     // why the request cannot be shown; nil = it can
 	asOf       time.Time // now, or its due time if that is ahead
@@ -59,14 +60,14 @@ func (n *Notifier) processRequests(
 		open, todo = p.leaseAll(ctx, todo)
 		open = p.sendGroups(ctx, open)
 		for _, r := range open {
-			p.recordResult(ctx, r.a.ID, p.sendAll(ctx, r))
+			p.recordResult(ctx, r.approval.ID, p.sendAll(ctx, r))
 		}
 		todo, p.reread = append(todo, p.reread...), nil
 	}
 	return p.counts, errors.Join(p.failed...)
 }
 
-// leaseAll leases requests until half of the time is over, and returns the others, which the next round leases.
+// leaseAll leases requests until half of the time is over. The next round leases the rest.
 func (p *pass) leaseAll(ctx context.Context, ids []string) (open []*leasedRequest, rest []string) {
 	var half time.Time
 	if deadline, ok := ctx.Deadline(); ok {
@@ -166,7 +167,7 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 		}
 	}
 	have.Failures = 0
-	r := &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed}
+	r := &leasedRequest{notice: have, approval: a, asOf: at, recipients: seats, deliveries: owed}
 	r.shown, r.showErr = p.document(ctx, a)
 	return r, nil
 }
@@ -233,7 +234,7 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
 				d.ref, d.err = d.channel.Send(sending, m)
 			}
 			if d.at = p.Clock.Now().Truncate(time.Millisecond); d.err != nil {
-				p.warn(fmt.Sprintf("tell somebody of approval %s by %s", r.a.ID, d.channel.Name()), d.err)
+				p.warn(fmt.Sprintf("tell somebody of approval %s by %s", r.approval.ID, d.channel.Name()), d.err)
 			}
 			p.count(d)
 			done = append(done, d)
@@ -280,21 +281,21 @@ var errMerged = errors.New("the notice was merged with what somebody else wrote"
 // recordSent records what was sent. After the last delivery it sets when to check the request next. If another process
 // has written the notice meanwhile, recordSent merges both and returns errMerged, because the request may be decided.
 func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []delivery) (err error) {
-	r.notice.apply(r.a, done)
+	r.notice.apply(r.approval, done)
 	now := p.Clock.Now()
 	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
-		r.notice.Due = p.nextCheck(&r.notice, r.a, r.recipients,
+		r.notice.Due = p.nextCheck(&r.notice, r.approval, r.recipients,
 			slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
 	}
 	if err = r.notice.save(ctx, p.Table); !errors.Is(err, errStaleNotice) {
 		return err
 	}
 	for errors.Is(err, errStaleNotice) {
-		if r.notice, err = loadNotice(ctx, p.Table, r.a.Tenant, r.a.ID); err != nil {
+		if r.notice, err = loadNotice(ctx, p.Table, r.approval.Tenant, r.approval.ID); err != nil {
 			return err
 		}
-		r.notice.apply(r.a, done)
-		r.notice.Run, r.notice.Due = r.a.Run, p.Clock.Now()
+		r.notice.apply(r.approval, done)
+		r.notice.Run, r.notice.Due = r.approval.Run, p.Clock.Now()
 		err = r.notice.save(ctx, p.Table)
 	}
 	return errMerged
@@ -365,7 +366,7 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
 
 // recordedWith reports whether two deliveries are recorded together: those about remarks, and updates of one contact's
-// messages. What the notice has of either is all or nothing.
+// messages. The notice does not record a part of them.
 func (d delivery) recordedWith(o delivery) bool {
 	return d.remark > 0 && o.remark > 0 || d.updates != "" && o.updates != "" && d.groupKey() == o.groupKey()
 }
@@ -398,14 +399,14 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 		cancel()
 	}
 	if err != nil {
-		p.warn(fmt.Sprintf("tell somebody of %d requests of run %s by %s", len(of), of[0].a.Run, to.channel), err)
+		p.warn(fmt.Sprintf("tell somebody of %d requests of run %s by %s", len(of), of[0].approval.Run, to.channel), err)
 	}
 	at := p.Clock.Now().Truncate(time.Millisecond)
 	for i, r := range of {
 		deliveries[i].at, deliveries[i].err = at, err
 		done[r] = append(done[r], deliveries[i])
 	}
-	p.count(deliveries[0]) // it is one message
+	p.count(deliveries[0]) // all deliveries are one message
 }
 
 // recordAllSent records what was sent, and returns the requests whose notice nobody else has written.
@@ -417,7 +418,7 @@ func (p *pass) recordAllSent(
 			return false
 		}
 		err := p.recordSent(ctx, r, done[r])
-		p.recordResult(ctx, r.a.ID, err)
+		p.recordResult(ctx, r.approval.ID, err)
 		return err != nil
 	})
 }
@@ -457,9 +458,9 @@ func (p *pass) buildMessage(ctx context.Context, r *leasedRequest, d delivery) (
 	if r.showErr != nil {
 		return Message{}, r.showErr
 	}
-	m := Message{Occasion: d.occasion, Approval: r.a, Shown: r.shown, To: d.to}
+	m := Message{Occasion: d.occasion, Approval: r.approval, Shown: r.shown, To: d.to}
 	if d.updates != "" && p.Directory != nil {
-		who, found, err := p.Directory.Person(ctx, r.a.Tenant, d.to.ID)
+		who, found, err := p.Directory.Person(ctx, r.approval.Tenant, d.to.ID)
 		if err != nil {
 			return Message{}, fmt.Errorf("find %s: %w", d.to.ID, err)
 		}
@@ -469,7 +470,7 @@ func (p *pass) buildMessage(ctx context.Context, r *leasedRequest, d delivery) (
 	}
 	if p.Links != nil {
 		var err error
-		if m.Link, err = p.Links.URL(ctx, r.a, d.to.ID, d.channel.Name()); err != nil {
+		if m.Link, err = p.Links.URL(ctx, r.approval, d.to.ID, d.channel.Name()); err != nil {
 			return Message{}, fmt.Errorf("make the link of a message: %w", err)
 		}
 	}
