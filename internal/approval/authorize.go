@@ -96,9 +96,9 @@ func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
 	})
 }
 
-// CanUncover reports whether p may be shown what is masked: an approver, of every tool that a request about tools asks
+// CanUnmask reports whether p may be shown what is masked: an approver, of every tool that a request about tools asks
 // for.
-func (a Approval) CanUncover(p policy.Principal, now time.Time) bool {
+func (a Approval) CanUnmask(p policy.Principal, now time.Time) bool {
 	others := func(t Permission) bool { return !a.CanDecideTool(p, t, now) }
 	return a.CanDecide(p, now) && !slices.ContainsFunc(a.Permissions, others)
 }
@@ -115,16 +115,16 @@ func (a Approval) CanDecideTool(p policy.Principal, t Permission, now time.Time)
 // and it counts only by the channels of the rule. Denials and cancellations are safe.
 func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun }
 
-// takesApprover reports whether only an approver may make the decision. Anybody who may act for the tenant may report
+// needsApprover reports whether only an approver may make the decision. Anybody who may act for the tenant may report
 // the outcome of a call, and may order to repeat a call that nobody had to approve.
-func (a Approval) takesApprover(r DecisionInput) bool {
+func (a Approval) needsApprover(r DecisionInput) bool {
 	reports := r.Action == ReportResult || r.Action == ReportError
 	return a.Kind != KindOutcome || !reports && (r.Action != Rerun || a.approved)
 }
 
 // authorizeDecision refuses a person who may not make the decision, or not by that channel.
 func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
-	if !a.takesApprover(r) {
+	if !a.needsApprover(r) {
 		return nil
 	}
 	isApprover, tool := a.CanDecide(r.By, now), r.Tool

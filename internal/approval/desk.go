@@ -156,7 +156,7 @@ func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, e
 	if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 		return Approval{}, false, err
 	}
-	if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.takesApprover(*r) {
+	if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.needsApprover(*r) {
 		r.confirmed = a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
 	}
 	if err = a.authorizeDecision(*r, d.Clock.Now()); err == nil {
@@ -272,9 +272,9 @@ func (d *Desk) commitDecision(
 		case h.Status == run.RunDone:
 			return Approval{}, ErrFinished
 		}
-		return decided, asWriteError(d.Table.Write(ctx, append(ops, h.StillOp())...))
+		return decided, asWriteError(d.Table.Write(ctx, append(ops, h.SameStatusOp())...))
 	}
-	if fact.Action == run.ActionApprove && a.takesApprover(r) {
+	if fact.Action == run.ActionApprove && a.needsApprover(r) {
 		if fact.ApprovedBy, err = d.loadApprovers(ctx, decided, r.By, fact.With); err != nil {
 			return Approval{}, err
 		}

@@ -154,7 +154,7 @@ func (d *Desk) tallyCall(
 			if by := c.Editor(); by != "" {
 				fact.Text = agent.TextEdited(by, string(c.Input)) + fact.Text
 			}
-		} else if a.takesApprover(r) {
+		} else if a.needsApprover(r) {
 			counted, decided := a.countQuorum(fact, decision, a.Quorum)
 			return counted, decided, nil
 		}

@@ -47,7 +47,7 @@ func (e *DeletedError) Is(target error) bool { return target == ErrNoRun }
 
 const (
 	attrDeleted = "deleted" // 1 in the record of a deletion
-	attrBranch  = "branch"  // in HEAD: the newest run that began from this one since HEAD was written
+	attrBranch  = "branch"  // in HEAD: the newest run that began from this one since an entry wrote HEAD
 	branchSK    = "C#"      // followed by the id of a run that began from this one
 	blobSK      = "B#"      // followed by the digest of a blob that the run uses
 )
@@ -90,8 +90,8 @@ func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) erro
 	return nil
 }
 
-// LockBlob prevents runs from being recorded for a blob until UnlockBlob. ErrConflict says that somebody else holds the
-// lock and has time left.
+// LockBlob prevents runs from being recorded for a blob until UnlockBlob. ErrConflict says that somebody else holds a
+// lock that has not expired.
 func (j *Journal) LockBlob(ctx context.Context, tenant, digest string, now, until time.Time) error {
 	lock := Item{Key: lockKey(tenant, digest), Attrs: map[string]Value{attrUntil: Num(until.UnixMilli())}}
 	op := Op{Kind: Put, Item: lock, If: []Cond{{Op: ItemAbsent}}}
@@ -177,9 +177,9 @@ func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Dele
 	return nil
 }
 
-// fenced is how long copies of the record stay at the keys of a deleted run's entries and inputs: longer than any
+// fenceTime is how long copies of the record stay at the keys of a deleted run's entries and inputs: longer than any
 // process can lag behind.
-const fenced = 24 * time.Hour
+const fenceTime = 24 * time.Hour
 
 // FinishDeletion deletes the rest under the run's own key, and records that nothing else has to be deleted. A process
 // that read the run before its end may still try to append an entry or to claim a call. Copies of the record at the
@@ -191,7 +191,7 @@ func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion)
 	if err != nil {
 		return err
 	}
-	fence := map[string]Value{attrDeleted: Num(1), "TTL": Num(d.At.Add(fenced).Unix())}
+	fence := map[string]Value{attrDeleted: Num(1), "TTL": Num(d.At.Add(fenceTime).Unix())}
 	_, err = DeleteRange(ctx, j.table, Range{PK: runPK(tenant, d.Run)}, func(it Item) []Op {
 		switch {
 		case it.SK == entrySK(0) || it.Attrs["closed"].Int() == 1:
@@ -281,8 +281,8 @@ func (j *Journal) Deletions(
 	})
 }
 
-// DeleteRange deletes the items of a range, or does what instead returns for each. It returns the number of items that
-// had operations. It may be repeated.
+// DeleteRange deletes the items of a range, or writes the operations that instead returns for each. It returns the
+// number of operations. It may be repeated.
 func DeleteRange(ctx context.Context, t Table, r Range, instead func(Item) []Op) (deleted int64, err error) {
 	if instead == nil {
 		instead = deleteOps

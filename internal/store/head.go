@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Head is a run's view for lists and waits. It is written in the transaction of an entry that changes it, and by the
-// waiter, by nobody else. The journal decides what a run is (rule 1).
+// Head is a run's view for lists and waits. Only three write it: the transaction of an entry that changes it, the
+// waiter (StoreToken), and a run that begins from this one (BranchOps). The journal decides what a run is (rule 1).
 type Head struct {
 	Tenant, Run, Agent string
 	Status             run.RunStatus
@@ -27,7 +27,7 @@ type Head struct {
 	Expires            time.Time
 	StartedAt          time.Time
 	UpdatedAt          time.Time
-	Parent             *run.Parent // nil = not delegated; without its depth
+	Parent             *run.Parent // nil = not delegated; only Run, Call and Root are set
 	Seq                int64       // sequence of the newest entry when this was written
 	Hash               string      // hash of that entry
 	Trace              *run.Trace  // nil = the run is not traced; only the context of the run's own span
@@ -63,8 +63,8 @@ func headOp(s *run.AgentState) Op {
 // indexSort returns the sort key of a run in the lists of its tenant.
 func (h Head) indexSort() string { return fmt.Sprintf("%013d#%s", h.StartedAt.UnixMilli(), h.Run) }
 
-// StillOp returns a condition for a transaction: the run still has the status with which h was read.
-func (h Head) StillOp() Op {
+// SameStatusOp returns a condition for a transaction: the run still has the status with which h was read.
+func (h Head) SameStatusOp() Op {
 	return Op{Kind: Check, Item: Item{Key: RunKey(h.Tenant, h.Run)},
 		If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
 }

@@ -164,7 +164,7 @@ func (j *Journal) items(ctx context.Context, r Range) ([]Item, error) {
 	}
 }
 
-var errStale = errors.New("the warm state is not the journal's")
+var errStale = errors.New("the cached state is not the journal's")
 
 // loadFrom continues from the cached state w, or from the beginning. whole says whether the run's origin is read
 // completely.

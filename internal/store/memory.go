@@ -298,7 +298,7 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 }
 
 // Holds reports whether every condition holds for the stored item; found is false if there is none. An empty list
-// holds. A missing item or attribute, and a value of the other type, fail all operators except ItemAbsent.
+// holds. A missing item fails all operators except ItemAbsent. A missing attribute or another type fails a comparison.
 func Holds(conds []Cond, stored Item, found bool) bool {
 	for _, c := range conds {
 		v, present := stored.Attrs[c.Attr]

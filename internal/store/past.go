@@ -93,20 +93,20 @@ func (j *Journal) fold(ctx context.Context, tenant string, entries []run.Entry, 
 }
 
 // seed returns the state to which a run's first entry is applied: the zero state, or the run's origin. It makes one
-// query for every ancestor with live messages, from the oldest of them on. With whole it reads all ancestors from their
-// beginnings.
+// query for every ancestor with live messages, which begins at the oldest such message. With whole it reads every
+// ancestor from its first entry on.
 func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whole bool) (run.AgentState, error) {
 	from := policy.OriginOf(first)
 	if from == nil {
 		return run.AgentState{}, nil
 	}
 	past, err := j.origin(ctx, tenant, *from, whole)
-	// the record is broken, but this run exists
+	// the origin is broken, but this run exists, so ErrNoRun would be wrong
 	if errors.Is(err, ErrNoRun) || errors.Is(err, ErrNoEntry) {
-		return run.AgentState{}, fmt.Errorf("read what it began from: %v", err) //nolint:errorlint // see above
+		return run.AgentState{}, fmt.Errorf("read the run's origin: %v", err) //nolint:errorlint // see above
 	}
 	if err != nil {
-		return run.AgentState{}, fmt.Errorf("read what it began from: %w", err)
+		return run.AgentState{}, fmt.Errorf("read the run's origin: %w", err)
 	}
 	return run.Seed(past), nil
 }
@@ -156,8 +156,8 @@ type warm struct {
 	body  []byte
 }
 
-// take removes the cached state of a run and returns it; nil = none. The caller holds the lock.
-func (c *cache) take(tenant, run string) *warm {
+// remove removes the cached state of a run and returns it; nil = none. The caller holds the lock.
+func (c *cache) remove(tenant, run string) *warm {
 	for i, w := range c.runs {
 		if w.state.Tenant == tenant && w.state.Run == run {
 			c.runs = slices.Delete(c.runs, i, i+1)
@@ -170,7 +170,7 @@ func (c *cache) take(tenant, run string) *warm {
 func (c *cache) get(tenant, run string) (warm, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.take(tenant, run)
+	w := c.remove(tenant, run)
 	if w == nil {
 		return warm{}, false
 	}
@@ -183,7 +183,7 @@ func (c *cache) put(w warm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	newest := &w
-	if known := c.take(w.state.Tenant, w.state.Run); known != nil && known.state.Entries > w.state.Entries {
+	if known := c.remove(w.state.Tenant, w.state.Run); known != nil && known.state.Entries > w.state.Entries {
 		newest = known
 	}
 	c.runs = append(c.runs, newest)
@@ -193,5 +193,5 @@ func (c *cache) put(w warm) {
 func (c *cache) drop(tenant, run string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.take(tenant, run)
+	c.remove(tenant, run)
 }

@@ -96,7 +96,7 @@ func TestLoadWithoutItsPast(t *testing.T) {
 		require.NoError(t, other.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
 	}
 	_, err = store.NewJournal(other, 0).Load(context.Background(), acme, "r2")
-	require.ErrorContains(t, err, "what it began from")
+	require.ErrorContains(t, err, "read the run's origin")
 	require.NotErrorIs(t, err, store.ErrNoRun)
 }
 

@@ -1,5 +1,5 @@
-// Package store stores runs. It declares a table port of three methods, and implements on it the journal, the inbox,
-// the head view and approvals (ARCHITECTURE.md, the journal; docs/protocol.md).
+// Package store stores runs. It declares the ports of the table and of blobs, and implements on the table the journal,
+// the inbox, the head view and deletions (ARCHITECTURE.md, the journal; docs/protocol.md).
 package store
 
 import (
@@ -56,7 +56,7 @@ func (v Value) String() string { return v.s }
 // Int returns the number, or 0 for a string.
 func (v Value) Int() int64 { return v.n }
 
-// Cond is a condition on an operation's item as stored. A missing attribute fails every operator.
+// Cond is a condition on an operation's item as stored. A missing attribute fails every comparison.
 type Cond struct {
 	Attr  string // ignored by ItemAbsent and ItemExists
 	Op    CondOp

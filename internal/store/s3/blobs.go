@@ -95,7 +95,7 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 		Bucket: &b.bucket, Key: objectKey(tenant, digest), Body: bytes.NewReader(data), IfNoneMatch: aws.String("*"),
 		ChecksumSHA256: checksum(digest), ContentType: aws.String("application/octet-stream"),
 	})
-	if err != nil && status(err) != http.StatusPreconditionFailed { // the object exists already
+	if err != nil && status(err) != http.StatusPreconditionFailed { // 412 = the object exists already
 		return failed("put blob "+digest, err)
 	}
 	return nil
