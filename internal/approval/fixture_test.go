@@ -182,7 +182,7 @@ func (r *fixture) resume() {
 // park stores a task token, as the waiter does.
 func (r *fixture) park() {
 	r.t.Helper()
-	require.NoError(r.t, r.waits().Park(r.ctx, runtime.Ticket{
+	require.NoError(r.t, r.waits().Park(r.ctx, store.TokenClaim{
 		Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), WaitSeq: r.state().WaitSeq, Token: "t1",
 	}))
 }

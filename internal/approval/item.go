@@ -323,7 +323,7 @@ func (a *Approval) checkItem(id string, it store.Item) error {
 	case kinds[a.Kind].actions == nil:
 		return store.Damaged(it.Key, "kind: want call, tools, outcome or input")
 	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
-		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
+		return store.Damaged(it.Key, "run and calls: got nothing, want the run and the calls that ask")
 	case cmp.Or(a.Digest, noDigest) != digest:
 		return store.Damaged(it.Key, "digest: it is not the one that conditions compare")
 	case a.ExpiresAt.UnixMilli() != expires:

@@ -71,7 +71,7 @@ func (l Link) digest() string {
 // linkFields returns the fields that a token's MAC covers besides the audience and the key's id.
 func linkFields(id string) []string { return []string{string([]byte{linkVersion}), linkAlgorithm, id} }
 
-// ErrNoLink says that a token is not valid, or no longer. It covers every defect of a token.
+// ErrNoLink says that a token is not valid, or no longer valid. It covers every defect of a token.
 var ErrNoLink = errors.New("there is no such link")
 
 // Links makes and reads the links of one deployment: the addresses of requests' pages, one for each person who is told
@@ -172,7 +172,7 @@ func (l *Links) sign(audience string, fields ...string) (key string, mac []byte,
 
 // Verify returns the link id of a token with a valid MAC, without reading the table. ErrNoLink says that the token is
 // not valid; any other error is the ring's.
-func (l *Links) Verify(_ context.Context, text string) (id string, err error) {
+func (l *Links) Verify(text string) (id string, err error) {
 	if len(text) > maxLinkToken || strings.ContainsAny(text, "\r\n") { // the decoder skips line ends
 		return "", ErrNoLink
 	}

@@ -44,27 +44,27 @@ type RemarkInput struct {
 // Errors: ErrNotFound; ErrForbidden; ErrRemark; ErrThreadFull; ErrExpired; *DecidedError if the request is not pending;
 // store.ErrConflict if others keep writing. After any other error the outcome is unknown, and the caller may repeat the
 // call.
-func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
-	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemarkChars {
-		return Approval{}, fmt.Errorf("say something of approval %s: got %d: %w", w.ID, n, ErrRemark)
+func (d *Desk) AddRemark(ctx context.Context, in RemarkInput) (Approval, error) {
+	if n := utf8.RuneCountInString(in.Text); strings.TrimSpace(in.Text) == "" || n > MaxRemarkChars {
+		return Approval{}, fmt.Errorf("add a remark to approval %s: got %d: %w", in.ID, n, ErrRemark)
 	}
-	a, _, err := UpdatePending(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
+	a, _, err := UpdatePending(ctx, d.Table, in.Tenant, in.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		replies := w.Reply && w.By.ID != "" && slices.Contains(a.Requesters, w.By.ID)
+		replies := in.Reply && in.By.ID != "" && slices.Contains(a.Requesters, in.By.ID)
 		switch n := len(a.Thread); {
-		case !a.CanDecide(w.By, now) && !replies:
-			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
+		case !a.CanDecide(in.By, now) && !replies:
+			return false, fmt.Errorf("add a remark to approval %s as %s: %w", a.ID, in.By.ID, ErrForbidden)
 		case !now.Before(a.ExpiresAt):
-			return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
-		case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text:
+			return false, fmt.Errorf("add a remark to approval %s: %w", a.ID, ErrExpired)
+		case n > 0 && a.Thread[n-1].By == in.By.ID && a.Thread[n-1].Text == in.Text:
 			return false, nil // a client that got no answer sends it again
 		case n >= MaxRemarks:
-			return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
+			return false, fmt.Errorf("add a remark to approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
 		}
-		a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
+		a.Thread = append(slices.Clip(a.Thread), Remark{By: in.By.ID, At: now, Text: in.Text, Via: in.Via})
 		body, err := jsonx.MarshalVerbatim(a)
 		if err == nil && len(body) > maxRequestBytes {
-			err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
+			err = fmt.Errorf("add a remark to approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
 				maxRequestBytes, ErrThreadFull)
 		}
 		return true, err
@@ -72,7 +72,7 @@ func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
 	var decided *DecidedError
 	switch {
 	case errors.As(err, &decided) && decided.Approval.Status == Expired:
-		return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, ErrExpired)
+		return Approval{}, fmt.Errorf("add a remark to approval %s: %w", in.ID, ErrExpired)
 	case err != nil:
 		return Approval{}, err
 	}
@@ -88,8 +88,8 @@ func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
 func (d *Desk) RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via Via) error {
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	_, _, err := UpdatePending(ctx, d.Table, tenant, id, func(a *Approval) (bool, error) {
-		if !a.CanUncover(by, now) {
-			return false, fmt.Errorf("uncover approval %s as %s: %w", a.ID, by.ID, ErrForbidden)
+		if !a.CanUnmask(by, now) {
+			return false, fmt.Errorf("unmask approval %s as %s: %w", a.ID, by.ID, ErrForbidden)
 		}
 		if slices.ContainsFunc(a.Unmaskings, func(u Unmasking) bool { return u.By == by.ID && u.Via == via }) {
 			return false, nil

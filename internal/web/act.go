@@ -105,7 +105,7 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 	switch {
 	case !v.a.IsOpen(s.Clock.Now()):
 		err = approval.ErrExpired
-	case !v.a.CanUncover(v.by, s.Clock.Now()):
+	case !v.a.CanUnmask(v.by, s.Clock.Now()):
 		err = approval.ErrForbidden
 	}
 	if err != nil {

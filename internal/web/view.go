@@ -86,7 +86,7 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 		return m
 	}
 	approve, deny := v.a.CanApprove(v.by, now), v.a.CanDecide(v.by, now)
-	m.Uncover = v.a.CanUncover(v.by, now)
+	m.Uncover = v.a.CanUnmask(v.by, now)
 	if v.a.Kind != approval.KindOutcome {
 		approve = approve && s.offersApproval(v, "")
 	}

@@ -124,7 +124,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token, _ := strings.CutPrefix(r.URL.Path, approval.LinkPath)
-	id, err := s.Links.Verify(r.Context(), token)
+	id, err := s.Links.Verify(token)
 	var v visit
 	switch {
 	case errors.Is(err, approval.ErrNoLink) && !s.wrongTokens.Allow(clientAddress(r)),

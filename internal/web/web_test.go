@@ -67,7 +67,7 @@ func TestA1LookingDecidesNothing(t *testing.T) {
 func TestA2PagesHoldNoTokens(t *testing.T) {
 	w, a, at := asked(t)
 	page := w.do("GET", at, nil).body
-	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+approval.LinkPath))
+	id, err := w.links.Verify(strings.TrimPrefix(at, w.server.URL+approval.LinkPath))
 	require.NoError(t, err)
 	l, err := w.links.Read(t.Context(), id)
 	require.NoError(t, err)
