@@ -58,11 +58,11 @@ func NewWaiter(cfg aws.Config, machine string) (*Waiter, error) {
 }
 
 // Success completes a task token's wait. Step Functions says TaskTimedOut, TaskDoesNotExist or InvalidToken of a wait
-// that is over, which is runtime.ErrSettled; the token is kept and tried again after anything else.
+// that is over, which is runtime.ErrTokenUsed; the token is kept and tried again after anything else.
 func (w *Waiter) Success(ctx context.Context, token string) error {
 	_, err := w.sendTaskSuccess(ctx, &sfn.SendTaskSuccessInput{TaskToken: &token, Output: aws.String("{}")})
 	if refusedWith(err, "TaskTimedOut", "TaskDoesNotExist", "InvalidToken") {
-		return runtime.ErrSettled
+		return runtime.ErrTokenUsed
 	}
 	if err != nil {
 		return fmt.Errorf("complete task token: %w", explain(err))

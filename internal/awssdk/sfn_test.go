@@ -85,7 +85,7 @@ func TestThrottling(t *testing.T) {
 // What is over, or was done before, is none of the caller's errors.
 func TestSettled(t *testing.T) {
 	for _, code := range []string{"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"} {
-		require.ErrorIs(t, waiter(t, &service{answers: []answer{refused(code)}}).Success(t.Context(), "token"), runtime.ErrSettled)
+		require.ErrorIs(t, waiter(t, &service{answers: []answer{refused(code)}}).Success(t.Context(), "token"), runtime.ErrTokenUsed)
 	}
 	require.NoError(t, waiter(t, &service{answers: []answer{refused("ExecutionAlreadyExists")}}).Start(t.Context(), "acme", "r", "r-0"))
 	gone := waiter(t, &service{answers: []answer{refused("ExecutionDoesNotExist")}})
@@ -97,7 +97,7 @@ func TestSettled(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, found)
 	for _, other := range []string{"ExecutionDoesNotExist", "InvalidName"} {
-		require.NotErrorIs(t, waiter(t, &service{answers: []answer{refused(other)}}).Success(t.Context(), "token"), runtime.ErrSettled)
+		require.NotErrorIs(t, waiter(t, &service{answers: []answer{refused(other)}}).Success(t.Context(), "token"), runtime.ErrTokenUsed)
 		require.Error(t, waiter(t, &service{answers: []answer{refused(other)}}).Start(t.Context(), "acme", "r", "r-0"))
 	}
 }

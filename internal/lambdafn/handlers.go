@@ -241,7 +241,7 @@ func (d *Deployment) approve(ctx context.Context, e event) ([]byte, error) {
 	if e.Token == "" {
 		return nil, invalidf("read the state machine's event: token: want a task token")
 	}
-	err := d.Waits.Park(ctx, runtime.Ticket{
+	err := d.Waits.Park(ctx, store.TokenClaim{
 		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
 		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
 	})

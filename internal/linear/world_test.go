@@ -285,7 +285,7 @@ func (m *fakeMachine) attempt(ctx context.Context, r runtime.Route) (runtime.Rou
 func (m *fakeMachine) waitForToken(ctx context.Context, r runtime.Route, patience time.Duration) bool {
 	token := fmt.Sprintf("%d-%s", r.Woken, m.ports.IDs.Writer())
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
-		err := (&runtime.Waits{Ports: m.ports}).Park(ctx, runtime.Ticket{
+		err := (&runtime.Waits{Ports: m.ports}).Park(ctx, store.TokenClaim{
 			Tenant: tenant, Run: m.run, Execution: runtime.ExecutionName(m.run, 0), WaitSeq: r.Woken, Attempt: attempt, Token: token,
 		})
 		if err == nil {

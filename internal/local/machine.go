@@ -348,7 +348,7 @@ type waiter struct{ engine *asl.Engine }
 func (w waiter) Success(ctx context.Context, token string) error {
 	err := w.engine.SendTaskSuccess(ctx, token, []byte("{}"))
 	if isRefused(err, asl.TaskTimedOut) || isRefused(err, asl.TaskDoesNotExist) {
-		return runtime.ErrSettled
+		return runtime.ErrTokenUsed
 	}
 	return err
 }

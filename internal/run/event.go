@@ -520,19 +520,17 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	if len(m) != 1 {
 		return nil, fmt.Errorf("unmarshal event: %d names, want one", len(m))
 	}
-	for name, body := range m {
-		eventType, ok := eventTypes[name]
-		if !ok {
-			return nil, fmt.Errorf("event: %.64q is none that this version knows", name)
-		}
-		v := reflect.New(eventType)
-		if err := jsonx.ReadChecked("event "+name, body, v.Interface()); err != nil {
-			return nil, err
-		}
-		e := v.Elem().Interface().(Event)
-		return e, checkWords(name, e)
+	name := slices.Collect(maps.Keys(m))[0]
+	eventType, ok := eventTypes[name]
+	if !ok {
+		return nil, fmt.Errorf("event: %.64q is none that this version knows", name)
 	}
-	return nil, nil
+	v := reflect.New(eventType)
+	if err := jsonx.ReadChecked("event "+name, m[name], v.Interface()); err != nil {
+		return nil, err
+	}
+	e := v.Elem().Interface().(Event)
+	return e, checkWords(name, e)
 }
 
 // checkWords refuses unknown values of enumerations that decide what happens, because this build would act differently.

@@ -56,7 +56,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		return nil
 	}
 	if s.From == nil || past == nil || past.Tenant != s.Tenant || past.Run != s.From.Run || past.Seq() != s.From.Seq {
-		return &ApplyError{Problem: "the state of another run was given than that of its origin"}
+		return &ApplyError{Problem: "the given state is not that of the run's origin"}
 	}
 	s.Prior = past.Prior + past.Inferences
 	s.Contributors = withPeople(s.Contributors, past.Requesters()...)

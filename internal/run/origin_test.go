@@ -203,11 +203,11 @@ func TestOriginIsChecked(t *testing.T) {
 		start run.RunStarted
 		want  string
 	}{
-		"no past":              {run.AgentState{}, start("default", &unknown), "not the one it names"},
-		"a past unasked for":   {run.Seed(open), start("default", nil), "not the one it names"},
-		"another tenant's":     {run.Seed(open), start("rival", &unknown), "not the one it names"},
-		"another run":          {run.Seed(open), start("default", &run.Origin{Kind: run.OriginFork, Run: "r9", Seq: 3}), "not the one it names"},
-		"another entry":        {run.Seed(open), start("default", &run.Origin{Kind: run.OriginFork, Run: "r1", Seq: 2}), "not the one it names"},
+		"no past":              {run.AgentState{}, start("default", &unknown), "not that of the run's origin"},
+		"a past unasked for":   {run.Seed(open), start("default", nil), "not that of the run's origin"},
+		"another tenant's":     {run.Seed(open), start("rival", &unknown), "not that of the run's origin"},
+		"another run":          {run.Seed(open), start("default", &run.Origin{Kind: run.OriginFork, Run: "r9", Seq: 3}), "not that of the run's origin"},
+		"another entry":        {run.Seed(open), start("default", &run.Origin{Kind: run.OriginFork, Run: "r1", Seq: 2}), "not that of the run's origin"},
 		"no kind":              {run.Seed(done), start("default", &run.Origin{Run: "r1", Seq: 4}), "no kind of origin"},
 		"not finished":         {run.Seed(open), start("default", &run.Origin{Kind: run.OriginContinues, Run: "r1", Seq: 3}), "only a finished run"},
 		"doubt that is hidden": {run.Seed(open), start("default", &run.Origin{Kind: run.OriginFork, Run: "r1", Seq: 3}), "nobody is asked"},

@@ -56,7 +56,7 @@ func TestUndoCall(t *testing.T) {
 		{"nor in the arguments", `{"id":{"args":"/id"}}`, `{"id":1}`, done(`{}`), "", `its arguments have nothing at "/id"`},
 		{"open", ``, "", open, "", "the call has not ended"},
 		{"failed", ``, "", failed, "", "the call has not succeeded: it is failed"},
-		{"no undo", ``, "", other, "", "nothing takes calls of orders.get back"},
+		{"no undo", ``, "", other, "", "calls of orders.get cannot be undone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := policy.UndoCall(undoDefinition(c.args), c.call, c.result)

@@ -80,7 +80,7 @@ func (p Ports) readAdvice(
 				continue
 			}
 			var t policy.ToolApproval
-			err := jsonx.ReadStored("word on a tool", it.Body, &t)
+			err := jsonx.ReadStored("approval of a tool", it.Body, &t)
 			if err == nil && t.Tool != it.SK {
 				err = errors.New("tool: want that of the key")
 			}

@@ -75,13 +75,14 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 // round is one invocation's state of its batch.
 type round struct {
 	*Batch
-	inv       Invocation
-	def       *agent.Definition
-	loaded    *store.Loaded // the run as last read; nil = read it again
-	inflight  *inflight
-	phases    phases
-	hooked    map[string]hookResult // decisions of plugins before and after calls, by hookKey
-	pluginEnd *run.Finished         // set once plugins have failed: nothing more is started, and this ends the run
+	inv      Invocation
+	def      *agent.Definition
+	loaded   *store.Loaded // the run as last read; nil = read it again
+	inflight *inflight
+	phases   phases
+	hooked   map[string]hookResult // decisions of plugins before and after calls, by hookKey
+	// set once plugins have failed or a Remote refuses the definition: nothing more is started, and this ends the run
+	pluginEnd *run.Finished
 	// the table refused a claim: check the approval's record before trying again
 	recheckApprovals bool
 	permits          permissions
@@ -250,7 +251,7 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, error
 		return route, err
 	}
 	if s.Owner == r.inv.Execution {
-		if _, err := r.Ports.dropAbandoned(ctx, s); err != nil {
+		if _, err := r.cancelAbandoned(ctx, s); err != nil {
 			return Route{}, err
 		}
 		if route.Next == NextWait && len(policy.AbandonedChildren(s)) > 0 {

@@ -35,7 +35,7 @@ type endRecord struct {
 	listed   bool                   // something is pending, at least the announcement
 	cleaning bool                   // cleanup is pending
 	requests []approval.OpenRequest // requests that have to be closed
-	notified bool                   // the announcement is not or no longer pending
+	notified bool                   // no announcement is pending
 	tries    int64                  // cleanup executions that failed
 }
 
@@ -63,7 +63,7 @@ func (p Ports) loadEndRecord(ctx context.Context, tenant, run string) (endRecord
 		}
 	}
 	if err != nil {
-		return endRecord{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
+		return endRecord{}, fmt.Errorf("read the end record of run %s: %w", run, err)
 	}
 	return record, nil
 }
@@ -80,7 +80,7 @@ func checkEndRecord(it store.Item) error {
 			continue
 		}
 		if n, err := it.Number(name); err != nil || n < 0 || n > 1 && name != attrTries {
-			return cmp.Or(err, store.Damaged(it.Key, "%s: got a number that is not written", name))
+			return cmp.Or(err, store.Damaged(it.Key, "%s: got %d, want 0 or 1, or a count", name, n))
 		}
 	}
 	return nil
@@ -98,14 +98,14 @@ func (p Ports) updateEndRecord(
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("note what is owed behind the end of run %s: %w", s.Run, err)
+		return false, fmt.Errorf("update the end record of run %s: %w", s.Run, err)
 	}
 	return true, nil
 }
 
 func (p Ports) clearEndRecord(ctx context.Context, s *run.AgentState) error {
 	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: endKey(s.Tenant, s.Run)}}); err != nil {
-		return fmt.Errorf("note that nothing is owed behind the end of run %s: %w", s.Run, err)
+		return fmt.Errorf("clear the end record of run %s: %w", s.Run, err)
 	}
 	return nil
 }
@@ -214,14 +214,14 @@ func (p Ports) finishOutsideEnd(ctx context.Context, s *run.AgentState, cleaning
 		return err
 	}
 	if here != nil {
-		failed := p.settleEnd(ctx, s, here)
+		failed := p.cleanUpEnd(ctx, s, here)
 		if failed == nil {
 			return nil
 		}
 		p.warn("clean up after run "+s.Run, failed)
 	}
 	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
-		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
+		return fmt.Errorf("start the cleanup of run %s: %w", s.Run, err)
 	}
 	return nil
 }
@@ -290,9 +290,9 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string, of func(run st
 	for {
 		page, err := sw.Table.Query(ctx, r)
 		if errors.Is(err, store.ErrDamaged) {
-			sw.warn("list ends that are owed", err)
+			sw.warn("list ends with pending work", err)
 		} else if err != nil {
-			return fmt.Errorf("list ends that are owed: %w", err)
+			return fmt.Errorf("list ends with pending work: %w", err)
 		}
 		for _, it := range page.Items {
 			if of != nil && !of(it.IndexSort) {
@@ -364,11 +364,10 @@ func hasCleanup(def *agent.Definition) bool {
 	return def.Permission.Backend != "" || len(def.Plugins) > 0
 }
 
-// settleEnd does what is pending in the record of a run's end: it cleans up, announces the end even if the cleanup
-// failed, and removes the record from its list when nothing is pending. It may be repeated. The cleanup calls the
-// plugins at run_end, whose decisions are dropped, and the permission backend. A failure of one does not stop the
-// others.
-func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, definitions Definitions) error {
+// cleanUpEnd does what is pending in the record of a run's end: it cleans up, announces the end even if the cleanup
+// failed, and clears the record when nothing is pending. It may be repeated. The cleanup calls the plugins at run_end,
+// whose decisions are dropped, and the permission backend. A failure of one does not stop the others.
+func (p Ports) cleanUpEnd(ctx context.Context, s *run.AgentState, definitions Definitions) error {
 	record, err := p.loadEndRecord(ctx, s.Tenant, s.Run)
 	if err != nil || !record.cleaning {
 		return err

@@ -100,10 +100,10 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	return p.Wake(ctx, s.Tenant, s.Parent.Run)
 }
 
-// dropAbandoned cancels the children whose answer is not needed any more. Their usage arrives with their cancellation.
-// never lists the children that were claimed and do not exist: one that is written later finds that it is not needed
-// (isOrphaned).
-func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
+// cancelAbandoned cancels the children whose answer is not needed any more. Their usage arrives with their
+// cancellation. never lists the children that were claimed and do not exist: one that is written later finds that it is
+// not needed (isOrphaned).
+func (p Ports) cancelAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
 	for _, c := range policy.AbandonedChildren(s) {
 		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
 		if err != nil {
@@ -116,9 +116,9 @@ func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []ru
 	return never, nil
 }
 
-// dropAbandoned does that for the run of a batch, and removes the children that never existed.
+// dropAbandoned cancels the abandoned children of a batch's run, and removes those that do not exist.
 func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
-	never, err := r.Ports.dropAbandoned(ctx, &p.draft.State)
+	never, err := r.cancelAbandoned(ctx, &p.draft.State)
 	for _, c := range never {
 		p.raiseDue(dueFirst)
 		if err := p.draft.Add(run.Answered{Call: c.Call, By: "run:" + c.Run, Used: &run.ChildUsage{}}); err != nil {
@@ -139,7 +139,7 @@ func (st *Stepper) isOrphaned(ctx context.Context, s *run.AgentState) (bool, err
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at run %s, which asked for run %s: %w", s.Parent.Run, s.Run, err)
+		return false, fmt.Errorf("read run %s, which delegated run %s: %w", s.Parent.Run, s.Run, err)
 	}
 	child, noted := l.State.ChildOf(s.Parent.Call)
 	c, ok := l.State.Call(s.Parent.Call)

@@ -207,16 +207,13 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 	if err != nil {
 		return failed(run.WhyToolError, "The tool ran, but its result could not be stored.")
 	}
-	switch e := e.(type) {
-	case run.CallFinished:
-		e.Entered = times
-		return e
-	case run.CallSuspended:
-		e.Entered = times
-		return e
-	default:
-		return e
+	if suspended, ok := e.(run.CallSuspended); ok {
+		suspended.Entered = times
+		return suspended
 	}
+	finished := e.(run.CallFinished)
+	finished.Entered = times
+	return finished
 }
 
 // callResult is the last result or error of calling a tool as often as its retry policy allows.

@@ -42,7 +42,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	case !def.Prefilter.Embeddings.Model():
 		similarity = plan.BM25(texts, query)
 	case p.Index == nil:
-		err = errors.New("nobody embeds texts here")
+		err = errors.New("this process has no embedder")
 	default:
 		limited, cancel := p.Clock.WithTimeout(ctx, embedTimeout)
 		defer cancel()

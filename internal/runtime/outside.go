@@ -15,12 +15,9 @@ import (
 // Waits stores the task tokens of parked runs, which (Ports).Wake completes. Safe for concurrent use.
 type Waits struct{ Ports }
 
-// Ticket is a waiter's invocation.
-type Ticket = store.TokenClaim
-
 // Park stores the token and then checks whether anything has arrived meanwhile. If so, or if the wait is over, it
 // completes its own token. Otherwise it notifies people (rule 6).
-func (w *Waits) Park(ctx context.Context, t Ticket) error {
+func (w *Waits) Park(ctx context.Context, t store.TokenClaim) error {
 	err := w.Journal.StoreToken(ctx, t)
 	if errors.Is(err, store.ErrWaitOver) {
 		return w.completeToken(ctx, t.Run, t.Token)
@@ -45,9 +42,9 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 
 // hasArrived reports whether the wait is over or something is in the inbox. While a run waits, HEAD holds exactly what
 // the run has drained, because the drain writes HEAD, too (rule 1).
-func (w *Waits) hasArrived(ctx context.Context, t Ticket) (bool, error) {
+func (w *Waits) hasArrived(ctx context.Context, t store.TokenClaim) (bool, error) {
 	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
-	if err == nil {
+	if err == nil { // starts the invocation's span within the run
 		w.within(ctx, &run.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
 	}
 	if err != nil || h.Status != run.RunWaiting || h.WaitSeq != t.WaitSeq {
@@ -70,7 +67,7 @@ func (p Ports) Wake(ctx context.Context, tenant, runID string) error {
 }
 
 func (p Ports) completeToken(ctx context.Context, run, token string) error {
-	if err := p.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrSettled) {
+	if err := p.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrTokenUsed) {
 		return fmt.Errorf("wake run %s: %w", run, err)
 	}
 	return nil

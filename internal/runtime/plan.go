@@ -216,7 +216,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return nil
 	}
 	if c.Status == run.StatusRunning && c.Claim != r.inv.Writer {
-		return r.findOutcome(ctx, p, c, true)
+		return r.findOutcome(ctx, p, c)
 	}
 	if c.Status == run.StatusRunning { // our own claim, whose response was lost
 		p.launch = append(p.launch, c)
@@ -233,8 +233,8 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	case g.Claim != nil && p.hasEarlyDecision(g.Claim.Under):
 		p.early[c.ID] = true
 		return nil
-	case g.Block != nil: // only this call, because another call used up the request of its round
-		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
+	case g.Block != nil: // only this call, since blockCalls has run and another call has used up the permission
+		return fmt.Errorf("gate call %s: it lacks a permission, and its round was blocked already", c.ID)
 	case g.Give != nil:
 		var e run.CallFinished
 		if e, err = r.resultEvent(ctx, c, *g.Give); err == nil {
@@ -350,8 +350,8 @@ func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed, child *r
 
 // findOutcome handles a call that another invocation has claimed, or that timed out here and may still happen. Such a
 // call is never simply run. If the tool knows the outcome, that is used. If the tool says that the call did not happen,
-// it runs again if it may. Otherwise a person decides (rule 10, R5).
-func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call, mayRun bool) error {
+// another invocation's call runs again. Otherwise a person decides (rule 10, R5).
+func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call) error {
 	p.raiseDue(dueFirst)
 	outcome, report, err := r.reconcile(ctx, p, c)
 	switch {
@@ -367,13 +367,13 @@ func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call, mayRu
 			err = p.settle(run.Answered{Call: c.ID, Content: report.Content, Blob: report.Blob, IsError: report.IsError,
 				Media: report.Media, Patch: report.Patch, Whole: report.Whole, By: "reconcile"})
 		default:
-			err = fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, report)
+			err = fmt.Errorf("reconcile call %s: got a %T, want a result or a question", c.ID, report)
 		}
 		if err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
-	case outcome == tool.OutcomeNotDone && mayRun:
+	case outcome == tool.OutcomeNotDone && c.Claim != r.inv.Writer:
 		err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"})
 		if err != nil || p.draft.State.Broken != nil { // nothing is started any more
 			return err
@@ -454,7 +454,7 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 	var err error
 	switch e := f.event.(type) {
 	case nil: // the call may still happen: only its tool's report can settle it, and it never runs again
-		return r.findOutcome(ctx, p, c, false)
+		return r.findOutcome(ctx, p, c)
 	case run.CallSuspended:
 		switch {
 		case e.For == run.ForAnswer:

@@ -55,11 +55,11 @@ type ToolSource interface {
 // Waiter drives executions of the state machine by name. Starting an execution twice under the same name, and stopping
 // one that has ended, are not errors.
 type Waiter interface {
-	// Success completes the wait of a task token. ErrSettled says that the wait was completed or has timed out before.
+	// Success completes the wait of a task token. ErrTokenUsed says that the wait was completed or has timed out before.
 	Success(ctx context.Context, token string) error
 	Start(ctx context.Context, tenant, run, name string) error
 	Stop(ctx context.Context, name, cause string) error
-	// Status returns whether an execution of that name runs.
+	// Status returns the state of the execution of that name.
 	Status(ctx context.Context, name string) (ExecutionStatus, error)
 }
 
@@ -78,8 +78,8 @@ const (
 // ThrottledError is the error of an execution that gave up because a service throttled it for too long.
 const ThrottledError = "Countersign.Throttled"
 
-// ErrSettled says that a task token's wait is over. The caller has to read the record (rule 8).
-var ErrSettled = errors.New("the wait of this task token is over")
+// ErrTokenUsed says that a task token was used or has timed out. The caller has to read the record (rule 8).
+var ErrTokenUsed = errors.New("the wait of this task token is over")
 
 // Emitter sends events to a bus. An error that wraps ErrUndeliverable is final. After any other error a retry may
 // succeed, and the event may have been accepted nevertheless. Safe for concurrent use.
@@ -140,7 +140,8 @@ func (all Sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 type Tracer interface {
 	// Begin returns the trace of a run that starts now in ctx; nil = none.
 	Begin(ctx context.Context, agentName string) *run.Trace
-	// Within returns ctx inside the run's trace. It reads only the identity of the run and its trace from s.
+	// Within returns ctx inside the run's trace. At its first call it starts the span of the invocation. It reads only the
+	// identity of the run and its trace from s.
 	Within(ctx context.Context, s *run.AgentState) context.Context
 }
 

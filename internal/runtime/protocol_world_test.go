@@ -207,8 +207,8 @@ func (w *world) park(waitSeq, attempt int64, token string) {
 	require.NoError(w.t, w.waits().Park(w.ctx, w.ticket(waitSeq, attempt, token)))
 }
 
-func (w *world) ticket(waitSeq, attempt int64, token string) runtime.Ticket {
-	return runtime.Ticket{Tenant: tenant, Run: w.run, Execution: w.owner, WaitSeq: waitSeq, Attempt: attempt, Token: token}
+func (w *world) ticket(waitSeq, attempt int64, token string) store.TokenClaim {
+	return store.TokenClaim{Tenant: tenant, Run: w.run, Execution: w.owner, WaitSeq: waitSeq, Attempt: attempt, Token: token}
 }
 
 func (w *world) send(id, text string) error {
@@ -452,7 +452,7 @@ func (x *executions) Success(_ context.Context, token string) error {
 	if after != nil {
 		after()
 	}
-	return runtime.ErrSettled
+	return runtime.ErrTokenUsed
 }
 
 func (x *executions) Start(_ context.Context, tenant, run, name string) error {

@@ -132,7 +132,7 @@ func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, 
 }
 
 // errDrainedFirst says that a separate entry has drained a full inbox or closed requests. The run has to be read again.
-var errDrainedFirst = errors.New("what stands in an entry of its own was committed first")
+var errDrainedFirst = errors.New("a separate entry was committed first")
 
 // commitAlone commits a draft that has no room for more, or has to be committed before anything else. After a
 // successful commit it returns errDrainedFirst.
@@ -307,7 +307,7 @@ func (p Ports) earlyDecisionOps(ctx context.Context, d *run.Draft, def *agent.De
 		}
 		c, ok := d.Before.Call(fact.Call)
 		if !ok {
-			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
+			return nil, fmt.Errorf("decide approval %s early: the same entry adds call %s", fact.Approval, fact.Call)
 		}
 		var op store.Op
 		var err error
@@ -328,8 +328,8 @@ func (p Ports) earlyDecisionOps(ctx context.Context, d *run.Draft, def *agent.De
 }
 
 // voidOps returns the writes that void approvals of calls about which people are asked again, because the policy (A17)
-// or a precondition has changed. It covers approvals from before the draft and from the draft itself. Approvals that a
-// claim has used stay.
+// or a precondition has changed, or too few people have approved. It covers approvals from before the draft and from
+// the draft itself. Approvals that a claim has used stay.
 func (p Ports) voidOps(ctx context.Context, d *run.Draft) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {

@@ -59,7 +59,7 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Conte
 	case agent.KindAgent:
 		child, ok := s.ChildOf(c.ID)
 		if !ok {
-			return nil, fmt.Errorf("no run was claimed for it")
+			return nil, errors.New("its claim names no delegated run")
 		}
 		from, err := policy.ChildStartOf(s, t, c)
 		if err != nil {

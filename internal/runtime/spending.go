@@ -134,14 +134,14 @@ func (a *attempt) countLost(ctx context.Context) error {
 	return err
 }
 
-// meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
+// applySharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
 // consequence to the draft: the run asks people, ends, or waits for decisions about its open calls.
 //
 // A run with open calls (wait: all_suspended) cannot ask, because the asking call must be the only open one. A raise
 // does not wake such a run. It reads the budget again when one of its calls is decided, answered or expires.
-func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
+func (a *attempt) applySharedBudgets(ctx context.Context) (bool, error) {
 	d := a.draft
-	u := useOf(d) // of notes that a model has just written
+	u := useOf(d) // the draft's own use, of notes that a model has just written
 	for _, b := range a.sharedBudgets(&d.State, a.def) {
 		if err := b.read(ctx, a.Table, d.Entry.Time); err != nil {
 			return false, err

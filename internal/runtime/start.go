@@ -208,8 +208,8 @@ func (st *Starter) checkInput(ctx context.Context, r Start, runID string) error 
 	return &BadStart{Problem: "input: " + problem}
 }
 
-// continueRun makes a first event continue another run, and returns that run. Requesters and access
-// control come from that run, unless the request sets them.
+// continueRun makes a first event continue another run, and returns that run. Subject and access control come from that
+// run unless the request sets them. Its starters are added to By.
 func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunStarted) (run.AgentState, error) {
 	l, err := st.Journal.Load(ctx, first.Tenant, past)
 	if err != nil {

@@ -38,7 +38,7 @@ type attempt struct {
 	before  store.Loaded
 	def     *agent.Definition
 	draft   *run.Draft // the planned entry
-	drained int        // number of events from the inbox and the grants
+	drained int        // number of events from the inbox and about permissions
 	phases  phases
 	paid    *turn // the planned entry of a reply that this or an earlier try has paid for; nil = none
 }
@@ -57,7 +57,7 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	r, err := withReloads(ctx, func() (r Route, err error) {
 		a.before, err = st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
 		if err == nil {
-			r, err = a.exit(ctx)
+			r, err = a.prepareDraft(ctx)
 		}
 		if err == nil && r.Next == "" {
 			within := a.within(ctx, &a.draft.State)
@@ -80,9 +80,9 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	return r, nil
 }
 
-// exit returns the route of a run that the step only has to send on. For any other run the route is empty, and the
-// draft contains the facts from the inbox, the permission backend and expiries.
-func (a *attempt) exit(ctx context.Context) (Route, error) {
+// prepareDraft drafts the entry of a step with the facts from the inbox, about permissions and expiries. If the step
+// has nothing to do itself, prepareDraft returns the run's route instead; otherwise the route is empty.
+func (a *attempt) prepareDraft(ctx context.Context) (Route, error) {
 	s := &a.before.State
 	// another execution owns the run, or it has ended, or it waits and was not woken
 	if r, away := routeAway(a.inv, s, a.Clock.Now()); away {
@@ -92,7 +92,7 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 			if definitions == nil {
 				definitions = a.Definitions
 			}
-			return r, a.settleEnd(ctx, s, definitions)
+			return r, a.cleanUpEnd(ctx, s, definitions)
 		}
 		within := a.within(ctx, s)
 		if a.Sink != nil && s.LastWriter() == a.inv.Writer { // the entry was committed although the response was lost
@@ -189,7 +189,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	next := policy.Next(a.def, &d.State)
 	switch next.Kind {
 	case policy.ActInfer:
-		met, err := a.meetSharedBudgets(ctx)
+		met, err := a.applySharedBudgets(ctx)
 		if err != nil {
 			return Route{}, err
 		}
@@ -267,7 +267,7 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 		if d.State.Usage == whole.State.Usage {
 			break
 		}
-		if met, err := a.meetSharedBudgets(ctx); met || err != nil { // the request for the summary has used one up
+		if met, err := a.applySharedBudgets(ctx); met || err != nil { // the request for the summary has used one up
 			return &turn{draft: d}, err
 		}
 	case policy.ActWait: // no room for another round even then, and the run must not write a summary

@@ -43,8 +43,8 @@ func Repairs() []Repair {
 }
 
 const (
-	// settleTime is how long an execution has to act after it was woken, or after its run has ended or was handed over.
-	settleTime = time.Minute
+	// graceTime is how long an execution has to act after it was woken, or after its run has ended or was handed over.
+	graceTime = time.Minute
 	// maxTakeOvers is how many of a run's executions may end before the run does. Then the run is not taken over again,
 	// unless the last execution was throttled. Executions that handed over do not count.
 	maxTakeOvers = 100
@@ -69,10 +69,10 @@ func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, erro
 		return r, err
 	}
 	// fail now rather than be stopped while asleep
-	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settleTime+sweepEnd {
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < graceTime+sweepEnd {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, ErrSweepTooShort)
 	}
-	if err := sw.Clock.Sleep(ctx, settleTime); err != nil {
+	if err := sw.Clock.Sleep(ctx, graceTime); err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
 	r, _, err = sw.inspect(ctx, tenant, run, sus)
@@ -166,7 +166,7 @@ func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string)
 
 // stopLeftover stops an execution that the run does not need any more and that had time to end by itself.
 func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
-	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < settleTime {
+	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < graceTime {
 		return RepairNone, nil
 	}
 	status, err := sw.Waiter.Status(ctx, name)
@@ -181,7 +181,7 @@ func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name str
 
 // isOverdue reports whether a wait ended so long ago that its execution should have noticed.
 func isOverdue(expires, now time.Time) bool {
-	return !expires.IsZero() && now.Sub(expires) >= settleTime
+	return !expires.IsZero() && now.Sub(expires) >= graceTime
 }
 
 // wake completes the token of a run that was not woken for its inputs or for the end of its wait. Without a token it
@@ -195,9 +195,9 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	}
 	err = sw.Waiter.Success(ctx, h.Token)
 	switch {
-	case errors.Is(err, ErrSettled) && !sw.TrustWoken:
+	case errors.Is(err, ErrTokenUsed) && !sw.TrustWoken:
 		return RepairNone, errSuspect
-	case errors.Is(err, ErrSettled):
+	case errors.Is(err, ErrTokenUsed):
 		return RepairNone, nil
 	case err != nil:
 		return RepairNone, err

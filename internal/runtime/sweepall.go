@@ -43,7 +43,7 @@ type Report struct {
 	Checked      int64            // open runs whose views were compared
 	Repaired     map[Repair]int64 // by kind
 	Failed       []FailedRepair   // runs that could not be checked or repaired
-	Left         int64            // suspect runs left to a later sweep for lack of time
+	Left         int64            // suspect runs that a later sweep inspects, for lack of time
 	Notified     map[string]int64 // notifications about requests by kind, see Notices; also published events
 	NotifyFailed []error          // notifications that failed; a later sweep retries them
 	Deleted      []DeletedRun     // runs whose retention was over, without delegated runs
@@ -75,7 +75,7 @@ const (
 	// sweepPage is how many runs are listed at once.
 	sweepPage = 100
 	// sweepReserve is the time before the deadline that is reserved to inspect suspects again and to store the place.
-	sweepReserve = settleTime + 10*time.Second
+	sweepReserve = graceTime + 10*time.Second
 	// sweepEnd is the part of sweepReserve for storing the place and answering, which a timed-out function would not do.
 	sweepEnd = 5 * time.Second
 	// sweepLeast is the least time that a sweep needs besides sweepReserve.
@@ -248,8 +248,8 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
 	clock.Parallel(p.Sweeper.Clock, len(heads), 16, func(i int) {
 		h, l := heads[i], &looks[i]
-		*l = look{Head: h, settled: now.Sub(h.UpdatedAt) >= settleTime, suspicious: p.running[h.Owner] == nil}
-		if !l.settled || l.suspicious || h.Status != run.RunWaiting || h.Token == "" {
+		*l = look{Head: h, isIdle: now.Sub(h.UpdatedAt) >= graceTime, suspicious: p.running[h.Owner] == nil}
+		if !l.isIdle || l.suspicious || h.Status != run.RunWaiting || h.Token == "" {
 			return
 		}
 		// The waiter has stored its token, and may wait although something has arrived. While a run waits, its view says
@@ -263,7 +263,7 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 		if e := p.running[l.Owner]; e != nil {
 			e.owner = true
 		}
-		if !l.settled {
+		if !l.isIdle {
 			return f, RepairNone
 		}
 		p.report.Checked++
@@ -290,7 +290,7 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 // look is a run's view with the result of the comparison.
 type look struct {
 	store.Head
-	settled    bool // the run did not move within the last minute
+	isIdle     bool // the run did not move within the last minute
 	suspicious bool // the run needs a repair
 	err        error
 }
@@ -307,7 +307,7 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 		}
 		err := p.Sweeper.voidBudgetRequest(ctx, a)
 		// before that, the process that made the request notifies
-		if p.Notices != nil && p.Sweeper.Clock.Now().Sub(a.RequestedAt) >= settleTime {
+		if p.Notices != nil && p.Sweeper.Clock.Now().Sub(a.RequestedAt) >= graceTime {
 			p.addNotified(p.Notices.EnsureNotified(ctx, a))
 		}
 		return FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone
@@ -325,11 +325,11 @@ func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	checked := func(it store.Item) (store.Item, error) { return it, checkEndRecord(it) }
 	ends, next, unread := store.ReadPage(ctx, p.Sweeper.Table, r, checked)
 	if unread != nil {
-		unread = fmt.Errorf("list ends that are owed: %w", unread)
+		unread = fmt.Errorf("list ends with pending work: %w", unread)
 	}
 	now := p.Sweeper.Clock.Now().UnixMilli()
 	ends = slices.DeleteFunc(ends, func(it store.Item) bool {
-		return now-it.Attrs[attrAt].Int() < settleTime.Milliseconds()<<min(it.Attrs[attrTries].Int(), maxCleanups)
+		return now-it.Attrs[attrAt].Int() < graceTime.Milliseconds()<<min(it.Attrs[attrTries].Int(), maxCleanups)
 	})
 	return next, each(ctx, p, ends, unread, func(it store.Item) (FailedRepair, Repair) {
 		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
@@ -378,7 +378,7 @@ func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 
 // sweepOutbox sends the events on a page that have been unsent for a minute. Without a bus they stay unsent.
 func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
-	by := p.Sweeper.Clock.Now().Add(-settleTime)
+	by := p.Sweeper.Clock.Now().Add(-graceTime)
 	sent, next, err := p.Sweeper.SendOutbox(ctx, p.at.Tenant, by, p.at.Cursor)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
@@ -393,7 +393,7 @@ func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
 // sweepLeftovers stops executions that own no open run and had time to end. Their input says which run they are for.
 func (p *pass) sweepLeftovers(ctx context.Context) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.running)), func(name string) bool {
-		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settleTime
+		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < graceTime
 	})
 	return each(ctx, p, names, nil, func(name string) (f FailedRepair, r Repair) {
 		f.Execution = name
@@ -420,7 +420,7 @@ func (p *pass) inspectSuspects(ctx context.Context) error {
 	}
 	looking, cancel := p.Sweeper.withEarlierDeadline(ctx, sweepEnd)
 	defer cancel()
-	if err := p.Sweeper.Clock.Sleep(looking, settleTime); err != nil && ctx.Err() != nil {
+	if err := p.Sweeper.Clock.Sleep(looking, graceTime); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for i, sus := range p.suspects {
@@ -539,7 +539,7 @@ func (p *pass) savePlace(ctx context.Context) error {
 		err = p.Sweeper.Table.Write(ctx, op)
 	}
 	if err != nil {
-		return fmt.Errorf("keep the sweep's place: %w", err)
+		return fmt.Errorf("save the sweep's place: %w", err)
 	}
 	return nil
 }

@@ -128,9 +128,9 @@ func (p Ports) callUndo(
 	if err != nil {
 		return nil, fmt.Errorf("read the run from which run %s began: %w", s.Run, err)
 	}
-	was, had := past.Call(c.ID) // a fork has a call whose outcome is in doubt, and may have run it again
+	was, had := past.Call(c.ID) // a fork may have run a call again whose outcome was unknown in the origin
 	if had && (!was.Open() || was.Entered() && c.Executions <= was.Executions) {
-		return &policy.CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}, nil
+		return &policy.CallUndo{Reason: "undo it where it was made, in run " + s.From.Run + " or before it"}, nil
 	}
 	result := ""
 	t, _ := def.Tool(c.Tool)
