@@ -106,7 +106,7 @@ type Approval struct {
 	Definition     string   `json:"definition,omitempty"`     // digest of the definition that the run is pinned to
 	PolicyVersion  string   `json:"policyVersion,omitempty"`  // by policy.VersionOfPolicy
 	Requesters     []string `json:"requesters,omitempty"`     // the people for whom the run acts: AgentState.Requesters
-	ClaimedSubject string   `json:"claimedSubject,omitempty"` // whom the API's caller says the run is for; unverified
+	ClaimedSubject string   `json:"claimedSubject,omitempty"` // the subject that the API's caller claimed; unverified
 	FourEyes       bool     `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
 	// nobody is known to have started the run: four eyes take two people
 	StarterUnknown bool `json:"noStarter,omitempty"`
@@ -131,7 +131,7 @@ type Approval struct {
 // requestOrigin is how a request was made, as its run has it.
 type requestOrigin struct {
 	at         time.Time
-	requesters []string // whom four eyes keep from approving
+	requesters []string // people who may not approve under four eyes
 	edited     bool     // a person has changed the arguments since
 }
 
@@ -312,7 +312,7 @@ func (a Approval) withPolicy(def *agent.Definition, s *run.AgentState, dec polic
 	}
 	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, policy.VersionOfPolicy(def)
 	a.Requesters = s.Requesters()
-	if !slices.Contains(s.By, s.Subject) { // then it is the word of the API's caller, which nobody checked
+	if !slices.Contains(s.By, s.Subject) { // the API's caller claimed the subject, and nobody checked it
 		a.ClaimedSubject = s.Subject
 	}
 	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)

@@ -62,13 +62,13 @@ func (a Approval) MostApprovers() (most int, known bool) {
 	return len(people), known
 }
 
-// CanApprove is CanDecide without those whom four eyes keep from approving, and those who may be somebody else.
+// CanApprove reports whether p can decide the request and may approve it (checkPerson).
 func (a Approval) CanApprove(p policy.Principal, now time.Time) bool {
 	return a.CanDecide(p, now) && a.checkPerson(p) == nil
 }
 
-// checkPerson refuses, as somebody who approves, a person for whom the run acts under four eyes, and one who chose
-// their name where the request counts people or tells them apart.
+// checkPerson refuses approvals by a person for whom the run acts, under four eyes, and by an Unpinned principal if the
+// request counts people or tells them apart.
 func (a Approval) checkPerson(p policy.Principal) error {
 	several := func(t Permission) bool { return t.Quorum > 1 }
 	switch {
@@ -144,7 +144,7 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
 	return err
 }
 
-// authorizeApproval refuses an approval of somebody whom four eyes keep from it, or by a channel that does not count.
+// authorizeApproval refuses an approval by a person who may not approve, or by a channel that does not count.
 func (a Approval) authorizeApproval(r DecisionInput) error {
 	if !isApproving(r.Action) {
 		return nil

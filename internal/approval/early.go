@@ -76,8 +76,8 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 	return "", "", false
 }
 
-// prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
-// then; an unauthenticated one is refused here.
+// prepareEarlyDecision returns the function that puts a decision into the run's inbox, where it is kept until its
+// target is suspended. The person is authorized then; an unauthenticated one is refused here.
 func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx context.Context) error, error) {
 	fact := run.DecisionKept{
 		ID: id, Target: r.Call, Action: run.DecisionAction(r.Action), Note: r.Note, By: r.By.ID, Groups: r.By.Groups,

@@ -23,7 +23,7 @@ func itemKey(tenant, id string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "A"}
 }
 
-// Delete deletes a request, with the record of who was told of it. It returns how many items there were.
+// Delete deletes a request and its notice. It returns how many items there were.
 func Delete(ctx context.Context, t store.Table, tenant, id string) (int64, error) {
 	return store.DeleteRange(ctx, t, store.Range{PK: itemKey(tenant, id).PK}, nil)
 }

@@ -53,7 +53,7 @@ type BlockedCall struct {
 	Call      string          `json:"call"`
 	Args      json.RawMessage `json:"args"`                // the stored bytes, complete
 	Described string          `json:"described,omitempty"` // as Approval.Described
-	Approvers []string        `json:"approvers"`           // a tool's approver is in those of all its calls
+	Approvers []string        `json:"approvers"`           // an approver of the tool is in this set of each call
 	Above     [][]string      `json:"above,omitempty"`     // and in each of these sets
 	RuleNote  string          `json:"note,omitempty"`
 
@@ -285,7 +285,7 @@ func (d *Desk) tallyTools(
 	switch r.Action {
 	case Approve:
 		fact.Once, fact.Standing = a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
-		if a.FourEyes { // the model reads a note, and who tells it what to do may not grant that
+		if a.FourEyes { // the model reads a note, which makes its author a requester, who may not approve
 			fact.Note = ""
 		}
 	case Deny:

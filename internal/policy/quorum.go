@@ -66,7 +66,7 @@ func WidenSets(sets, by [][]string) [][]string {
 
 // isApprovedBy reports whether the approvals satisfy the decision: at least want different people who were approvers at
 // that time, by an allowed channel, and under four eyes none of the requesters. It does not trust what the request item
-// says about its approvers: whoever can write that item could otherwise let anything run.
+// says about its approvers: a process that can write that item could otherwise let anything run.
 func (d Decision) isApprovedBy(approvals []run.Approver, want int, asked time.Time, requesters []string) bool {
 	var counted []string
 	for _, v := range approvals {
@@ -200,10 +200,10 @@ func StarterKnown(s *run.AgentState) bool {
 	return slices.ContainsFunc(s.By, user) && !slices.Contains(s.By, unknownStarter)
 }
 
-// unknownStarter stands for whoever started a run, if nobody knows, in the runs that begin from it.
+// unknownStarter stands in AgentState.By for an unknown person who started the run from which a run began.
 const unknownStarter = "unknown"
 
-// StartersOf returns the people for whom a run acts that begins from s.
+// StartersOf returns the people that a run which begins from s has in By.
 func StartersOf(s *run.AgentState) []string {
 	if StarterKnown(s) {
 		return s.By
@@ -217,18 +217,18 @@ type Decision struct {
 	Rule      int               // index of the rule that matched; -1 = the default
 	Approvers []string          // who may decide if the call has to wait; empty = nobody
 	Expires   time.Duration     // how long the request lives if the call has to wait
-	Note      string            // the rule's, for the person who is asked
-	Quorum    int               // so many different people approve if the call has to wait; 0 and 1 = one
+	Note      string            // the rule's note for approvers
+	Quorum    int               // how many different people must approve; 0 and 1 = one
 	FourEyes  bool              // the people for whom the run acts may not approve
 	Remind    time.Duration     // how often people are reminded; 0 = never
 	Escalate  *agent.Escalation // who may decide as well, and when; nil = nobody
 
-	agent.Channels // by which people approve; what every policy that asks allows
+	agent.Channels // by which people may approve: those that every policy that asks allows
 
-	Ceiling bool // a delegating agent's policy denies the call, or asks, be it beside the run's own
-	// the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
+	Ceiling bool // a delegating agent's policy denies the call, or asks, perhaps together with the run's own
+	// the approvers of each such policy that asks, the root's first; who decides must be in each and in Approvers
 	Above   [][]string
-	AboveTo [][]string // who is among each of Above as well once Escalate is due; shorter where no more are
+	AboveTo [][]string // who joins each set of Above once Escalate is due; may be shorter than Above
 }
 
 // Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked first,

@@ -118,7 +118,7 @@ func View(s *run.AgentState) (v RunView, err error) {
 		}
 		v.Waiting = append(v.Waiting, w)
 	}
-	for _, r := range s.OpenRequests() { // it belongs to no call; the first that it blocked stands for it
+	for _, r := range s.OpenRequests() { // a request about tools belongs to no call, so the first blocked one is shown
 		v.Waiting = append(v.Waiting, WaitView{Call: r.First(), For: run.ForApproval, Approval: r.Approval, Since: r.Since,
 			Expires: r.Expires})
 	}

@@ -18,7 +18,7 @@ const (
 	ToolTenantBudget = "budget.raise_tenant"
 )
 
-// IsBudgetTool reports whether the original name is one of those.
+// IsBudgetTool reports whether the original name is that of a tool that raises a budget.
 func IsBudgetTool(name string) bool {
 	return name == ToolBudget || IsSharedBudgetTool(name)
 }

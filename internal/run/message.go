@@ -218,7 +218,7 @@ const (
 	LifecycleToolResult  Lifecycle = "tool_result"           // results came in
 	LifecycleInput       Lifecycle = "input"                 // a new user message came in
 	LifecycleOutputError Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
-	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one final reply without tools
+	LifecycleSummary     Lifecycle = "summary"               // the run leaves its loop: one final reply without tools
 
 	LifecyclePlan      Lifecycle = "plan"      // the request is split into steps before the first inference
 	LifecycleRoute     Lifecycle = "route"     // a step of the plan becomes a call

@@ -135,7 +135,7 @@ type StandingGrant struct {
 	Run        string     `json:"run,omitempty"`        // id of that run
 	ApprovedBy []Approver `json:"approvedBy,omitempty"` // the approvals; none = the grant covers nothing
 	Asked      time.Time  `json:"asked,omitzero"`       // when people were asked
-	Requesters []string   `json:"requesters,omitempty"` // the people from whom the requesting call came
+	Requesters []string   `json:"requesters,omitempty"` // the requesters of that run when people were asked
 	Edited     bool       `json:"edited,omitempty"`     // the grant covers arguments that a person changed
 }
 

@@ -35,7 +35,7 @@ type AgentState struct {
 	Status      RunStatus
 	Reason      Reason
 	Error       *RunError       // set when Reason is error
-	Output      json.RawMessage // from the model's final reply; nil = none
+	Output      json.RawMessage // of the finished run; nil = none
 	History     bool            // the output contains the conversation
 	StartedAt   time.Time
 	UpdatedAt   time.Time `json:"-"`
@@ -57,7 +57,7 @@ type AgentState struct {
 	ModelCalls     int64
 	Usage          Usage
 	ExecutionUnits int64
-	Unseen         int         // user messages that no inference has seen yet
+	Unseen         int         // messages of role user, results included, that no inference has seen yet
 	Correction     *Correction // about the newest reply; nil = none. Never written in place
 	System         string      // digest of the system prompt of the newest inference
 	SystemText     string      // that prompt, if it was built once and is neither in a blob nor the definition's own text

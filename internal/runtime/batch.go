@@ -36,7 +36,7 @@ type Batch struct {
 }
 
 // Run gates, claims and runs the calls that are due. It commits results as they finish, and parks the run if only
-// waiting is left. The route always leads back to Step, which drains again (the resume gate).
+// waiting is left. The state machine then always calls Step, which drains again (the resume gate).
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -276,7 +276,7 @@ func (p Ports) newCallRequest(def *agent.Definition, s *run.AgentState, c run.Ca
 }
 
 // describeCall returns the tool's one-sentence description of a call, with secrets masked; "" = none. The sentence is
-// stored with the request, so whoever shows it does not need the tool's code.
+// stored with the request, so that showing the request needs no code of the tool.
 func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMessage) string {
 	t, _ := def.Tool(name)
 	args = json.RawMessage(mask.JSON(args, t.Schema))

@@ -18,7 +18,8 @@ import (
 
 // Sweep repairs all runs of all tenants that disagree with their executions, and counts what waits. It goes through the
 // lists of running and waiting runs, compares their views with the running executions, and reads the journal only of
-// runs that look wrong. It reads no finished run, and ignores runs that moved within the last minute.
+// runs that look wrong. Of finished runs it reads those with pending work, and those whose retention is over. It
+// ignores runs that moved within the last minute.
 //
 // One invocation does as much as its context's deadline allows and stores its place in the table; the next one
 // continues there. Two never run at once (see lease). If clocks differ by seconds, two may do some work twice, which

@@ -198,8 +198,8 @@ func readHeads(tenant string) func(Item) (Head, error) {
 }
 
 // ListSince pages through a tenant's runs that have started since then, newest start first, for people. It merges all
-// shards, and reads about twice as many runs as a page holds, so that few pages are short. Status "" is any; the zero
-// time lists all. Limit 0 is 50. The list may be late. An unreadable view fails the page.
+// shards. So that few pages are short, it reads at least twice as many runs of each status as a page holds. Status
+// "" is any; the zero time lists all. Limit 0 is 50. The list may be late. An unreadable view fails the page.
 //
 // A run has the same position in the lists of all statuses. So a run that changes its status between two pages is in
 // exactly one of them. Waiting runs are read again after the running ones: a page misses a run only if the run changes
