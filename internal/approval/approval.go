@@ -267,11 +267,11 @@ func (a Approval) WithDecision(fact run.Decided, at time.Time) Approval {
 	if fact.Action == run.ActionApprove && fact.Args != nil && a.Kind == KindCall {
 		decision.Action, decision.Args = Edit, fact.Args
 	}
-	return a.withDecision(fact, decision)
+	return a.applyDecision(fact, decision)
 }
 
-// withDecision returns the request as decided by the fact, with the decision as its record.
-func (a Approval) withDecision(fact run.Decided, decision Decision) Approval {
+// applyDecision returns the request as decided by the fact, with the decision as its record.
+func (a Approval) applyDecision(fact run.Decided, decision Decision) Approval {
 	switch fact.Action {
 	case run.ActionDeny:
 		a.Status = Denied

@@ -170,7 +170,7 @@ func (d *Desk) tallyCall(
 	default:
 		return d.tallyApproval(ctx, a, r, decision, fact)
 	}
-	return &fact, a.withDecision(fact, decision), nil
+	return &fact, a.applyDecision(fact, decision), nil
 }
 
 // tallyApproval is tallyCall for an approval or an edit. If decisions are about tools, an approval covers the call's
@@ -283,7 +283,7 @@ func (d *Desk) tallyAnswer(
 // countQuorum returns the decided request, and the fact with everybody who has made the decision. If the quorum takes
 // more people, it returns the request with the decision alone.
 func (a Approval) countQuorum(fact run.Decided, decision Decision, quorum int) (*run.Decided, Approval) {
-	decided := a.withDecision(fact, decision)
+	decided := a.applyDecision(fact, decision)
 	counted := decided.CountedApprovals()
 	if len(counted) < quorum {
 		a.Decisions = decided.Decisions

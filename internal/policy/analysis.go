@@ -137,7 +137,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 		Lifecycle: run.LifecycleNudge, Text: d.Word(key, nil), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
 		Kind: why,
 	}
-	return remember(e, tallyMemory, t, true)
+	return remember(e, tallyMemory, t)
 }
 
 // The built-in phrases (presets 7) that a text is searched for, whatever its case. A * between two words stands for up

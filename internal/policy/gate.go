@@ -54,7 +54,7 @@ func TextToolChanged(d *agent.Definition, c run.Call) string {
 func GateHooked(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
-	g := gateCall(d, s, c, plugins, valid, now)
+	g := decideGate(d, s, c, plugins, valid, now)
 	if (g.Suspend != nil || g.Block != nil) && TooManyOpen(d, s) {
 		return Gate{Refuse: RefuseTooManyOpen(d, c), Rule: g.Rule}
 	}
@@ -78,8 +78,8 @@ func RefuseTooManyOpen(d *agent.Definition, c run.Call) *run.CallFinished {
 	return refuseCall(c, run.WhyTooManyOpen, text, Decision{}).Refuse
 }
 
-// gateCall is GateHooked without the check of how many requests are open.
-func gateCall(
+// decideGate is GateHooked without the check of how many requests are open.
+func decideGate(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
 	t, known := d.Tool(c.Tool)

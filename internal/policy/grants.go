@@ -22,11 +22,11 @@ func SameStanding(a, b []run.StandingGrant) bool {
 func StandingDigest(
 	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision,
 ) string {
-	return agent.HashCanonical(bindArguments(GrantPolicy(d), args, standingOf(d, s, t, dec)))
+	return agent.HashCanonical(bindArguments(GrantPolicy(d), args, standingDigestInput(d, s, t, dec)))
 }
 
-// standingOf returns what a standing grant's digest is made of, without arguments.
-func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) map[string]any {
+// standingDigestInput returns what a standing grant's digest is made of, without arguments.
+func standingDigestInput(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) map[string]any {
 	return map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": agent.ToolHash(t),
 		"policyVersion": VersionOfPolicy(d), "approverPolicy": dec.ApproverPolicy(),
@@ -128,7 +128,7 @@ func lowerLimit[N ~int | ~int64](a, b N) N {
 
 // StandingBase returns the StandingDigest of a tool without arguments, which the digests of patterns are made of.
 func StandingBase(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) string {
-	return agent.HashCanonical(standingOf(d, s, t, dec))
+	return agent.HashCanonical(standingDigestInput(d, s, t, dec))
 }
 
 // PatternDigest returns the digest of a grant of a tool for arguments that fit the conditions. Their order does not
@@ -217,5 +217,5 @@ func StandingRecord(d *agent.Definition, s *run.AgentState, c run.Call) string {
 
 // ToolsOf returns the tools of standing grants, each once.
 func ToolsOf(grants []run.StandingGrant) []string {
-	return toolsOf(grants, func(g run.StandingGrant) string { return g.Tool })
+	return uniqueTools(grants, func(g run.StandingGrant) string { return g.Tool })
 }

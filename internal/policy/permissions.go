@@ -79,10 +79,10 @@ func unpermitted(d *agent.Definition, s *run.AgentState) []run.Call {
 
 // AskedTools returns the tools of the round's new calls that need a permission by policy, in call order, each once.
 func AskedTools(d *agent.Definition, s *run.AgentState) []string {
-	return toolsOf(unpermitted(d, s), func(c run.Call) string { return c.Tool })
+	return uniqueTools(unpermitted(d, s), func(c run.Call) string { return c.Tool })
 }
 
-func toolsOf[T any](list []T, tool func(T) string) (each []string) {
+func uniqueTools[T any](list []T, tool func(T) string) (each []string) {
 	for _, of := range list {
 		if !slices.Contains(each, tool(of)) {
 			each = append(each, tool(of))
@@ -152,7 +152,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	var due []run.Event
 	for _, r := range s.Permissions.Asked {
 		if r.Complete() {
-			due = append(due, answerRequest(r, false))
+			due = append(due, answerRequest(r))
 		}
 	}
 	for _, c := range s.Live {
@@ -179,15 +179,15 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 func ExpireRequests(s *run.AgentState, now time.Time) (due []run.Event) {
 	for _, r := range s.Permissions.Asked {
 		if !r.Complete() && !now.Before(r.Expires) {
-			due = append(due, answerRequest(r, true))
+			due = append(due, answerRequest(r))
 		}
 	}
 	return due
 }
 
-// answerRequest returns the event that closes a request and tells the model its outcome, as the one user text of seed
-// 000: {"granted", "denied", "comments"}. comments say why tools are in neither list.
-func answerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered {
+// answerRequest returns the event that closes a complete or expired request and tells the model its outcome, as the one
+// user text of seed 000: {"granted", "denied", "comments"}. comments say why tools are in neither list.
+func answerRequest(r run.PermissionRequest) run.PermissionAnswered {
 	names := map[run.ToolVerdict][]string{run.ToolGranted: {}, run.ToolDenied: {}}
 	var comments []string
 	for _, t := range r.Tools {
@@ -196,7 +196,7 @@ func answerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered
 			comments = append(comments, t.Name+":"+agent.QuotedNote("their note", t.Note))
 		}
 	}
-	if undecided := names[""]; expired && len(undecided) > 0 {
+	if undecided := names[""]; len(undecided) > 0 {
 		comments = append(comments, "Expired: nobody decided about "+strings.Join(undecided, ", ")+
 			" in time. That is neither a grant nor a denial, and not a permission.")
 	}
@@ -208,7 +208,7 @@ func answerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered
 		Denied   []string `json:"denied"`
 		Comments string   `json:"comments"`
 	}{names[run.ToolGranted], names[run.ToolDenied], strings.Join(comments, "\n")})
-	return run.PermissionAnswered{Approval: r.Approval, Expired: expired, Text: string(out)}
+	return run.PermissionAnswered{Approval: r.Approval, Expired: !r.Complete(), Text: string(out)}
 }
 
 func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {

@@ -202,22 +202,21 @@ func countMistake(d *agent.Definition, s *run.AgentState, r streakList) streakLi
 // withMemory puts the policies' memory into a planned reply to s, if it has changed.
 func withMemory(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	e.Memory = nil
-	if d.Text == agent.TextHeuristic {
-		t := nextTally(s)
-		e = remember(e, tallyMemory, t, t != recall[tally](s, tallyMemory))
+	if t := nextTally(s); d.Text == agent.TextHeuristic && t != recall[tally](s, tallyMemory) {
+		e = remember(e, tallyMemory, t)
 	}
-	r := streaksAfter(d, s, e)
-	return remember(e, streaksMemory, append(streakList{}, r...), !slices.Equal(r, streaksOf(s)))
+	if r := streaksAfter(d, s, e); !slices.Equal(r, streaksOf(s)) {
+		e = remember(e, streaksMemory, append(streakList{}, r...))
+	}
+	return e
 }
 
-// remember puts what a policy remembers into a planned reply, if it has changed.
-func remember(e run.Replied, policy string, v any, changed bool) run.Replied {
-	if changed {
-		memory := map[string]json.RawMessage{}
-		maps.Copy(memory, e.Memory)
-		memory[policy] = run.Remember(policy, v).Value
-		e.Memory = memory
-	}
+// remember puts what a policy remembers into a planned reply.
+func remember(e run.Replied, policy string, v any) run.Replied {
+	memory := map[string]json.RawMessage{}
+	maps.Copy(memory, e.Memory)
+	memory[policy] = run.Remember(policy, v).Value
+	e.Memory = memory
 	return e
 }
 

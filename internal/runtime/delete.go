@@ -64,7 +64,7 @@ func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted
 			return out, err
 		}
 	}
-	err = d.delete(ctx, tenant, runID, by, &out)
+	err = d.deleteRun(ctx, tenant, runID, by, &out)
 	return out, err
 }
 
@@ -172,8 +172,8 @@ func addToPlan(p *store.DeletionPlan, runID string, asks map[string]int, events 
 	}
 }
 
-// delete begins the deletion of a run, unless it has begun, and carries it out.
-func (d *Deleter) delete(ctx context.Context, tenant, runID, by string, out *Deleted) error {
+// deleteRun begins the deletion of a run, unless it has begun, and carries it out.
+func (d *Deleter) deleteRun(ctx context.Context, tenant, runID, by string, out *Deleted) error {
 	record, begun, err := d.Journal.Deletion(ctx, tenant, runID)
 	switch {
 	case err != nil:
@@ -200,7 +200,7 @@ func (d *Deleter) delete(ctx context.Context, tenant, runID, by string, out *Del
 // finish deletes what the record of a deletion names, and then the run's own items.
 func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deletion, out *Deleted) error {
 	for _, child := range record.Plan.Children {
-		err := d.delete(ctx, tenant, child, record.By, out)
+		err := d.deleteRun(ctx, tenant, child, record.By, out)
 		var kept *NotDeletable // a run from which another one branched off meanwhile is kept
 		if err != nil && !errors.Is(err, store.ErrNoRun) && !errors.As(err, &kept) {
 			return err

@@ -242,7 +242,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 			err = p.settle(e)
 		}
 	case g.Ask:
-		err = r.suspend(p, r.unknownOutcome(p, c))
+		err = r.suspend(p, p.unknownOutcome(c))
 	case g.Suspend != nil:
 		err = r.suspend(p, *g.Suspend)
 	case g.Refuse != nil:
@@ -381,11 +381,11 @@ func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call) error
 		renewed, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, renewed)
 	default:
-		return r.suspend(p, r.unknownOutcome(p, c))
+		return r.suspend(p, p.unknownOutcome(c))
 	}
 }
 
-func (r *round) unknownOutcome(p *batchPlan, c run.Call) run.CallUnknown {
+func (p *batchPlan) unknownOutcome(c run.Call) run.CallUnknown {
 	return run.CallUnknown{
 		Call: c.ID, Approval: run.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1),
 		Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,

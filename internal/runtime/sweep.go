@@ -96,7 +96,7 @@ func (sw *Sweeper) inspect(
 	switch {
 	case err != nil:
 	case known == nil:
-		r, err = sw.repair(ctx, l)
+		r, err = sw.repairLoaded(ctx, l)
 	case l.State.Entries == known.entries:
 		r, err = sw.takeOver(ctx, l, false)
 	}
@@ -119,8 +119,8 @@ func ignoreConflict(r Repair, run string, err error) (Repair, error) {
 	}
 }
 
-// repair makes the first repair that the run needs, in this order.
-func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
+// repairLoaded makes the first repair that the run needs, in this order.
+func (sw *Sweeper) repairLoaded(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	if s.Status == run.RunDone {
 		r, err := sw.stopLeftover(ctx, s, s.Owner)
@@ -145,9 +145,9 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	}
 }
 
-// StopLeftover stops an execution by name if the run does not need it any more and it had time to end by itself. It
+// sweepLeftover stops an execution by name if the run does not need it any more and it had time to end by itself. It
 // does nothing for a run that does not exist.
-func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string) (Repair, error) {
+func (sw *Sweeper) sweepLeftover(ctx context.Context, tenant, runID, name string) (Repair, error) {
 	l, err := sw.Journal.Load(ctx, tenant, runID)
 	switch {
 	case errors.Is(err, store.ErrNoRun), err == nil && l.State.Status != run.RunDone && l.State.Owner == name:

@@ -408,7 +408,7 @@ func (p *pass) sweepLeftovers(ctx context.Context) error {
 			return f, RepairNone
 		}
 		f.Tenant, f.Run = tenant, run
-		r, f.Err = p.Sweeper.StopLeftover(ctx, tenant, run, name)
+		r, f.Err = p.Sweeper.sweepLeftover(ctx, tenant, run, name)
 		return f, r
 	})
 }

@@ -377,7 +377,7 @@ func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentS
 func (j *Journal) evictedMessages(
 	ctx context.Context, tenant, runID string, seq int64,
 ) (evicted []policy.SeenMessage, s run.AgentState, err error) {
-	entries, err := j.entries(ctx, tenant, runID, 0, seq)
+	entries, err := j.entryRange(ctx, tenant, runID, 0, seq)
 	if err != nil || len(entries) == 0 {
 		return nil, s, err
 	}

@@ -17,7 +17,7 @@ var ErrNoEntry = errors.New("no such entry")
 // At reads a whole run in its state after its entry seq. An unknown run is ErrNoRun; a sequence that it has not reached
 // is ErrNoEntry.
 func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error) {
-	return j.at(ctx, tenant, run, seq, true)
+	return j.stateAt(ctx, tenant, run, seq, true)
 }
 
 // Before reads a run in its state before its entry seq, which may be the next one: the state to which that entry is
@@ -28,9 +28,9 @@ func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (
 	case seq > lookBack:
 		return j.near(ctx, tenant, runID, seq-1-lookBack, seq-1)
 	case seq > 0:
-		return j.at(ctx, tenant, runID, seq-1, false)
+		return j.stateAt(ctx, tenant, runID, seq-1, false)
 	}
-	entries, err := j.entries(ctx, tenant, runID, 0, 0)
+	entries, err := j.entryRange(ctx, tenant, runID, 0, 0)
 	if err != nil {
 		return run.AgentState{}, err
 	}
@@ -44,9 +44,9 @@ func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (
 // every 32 entries.
 const lookBack = 64
 
-// near is at, but begins at a snapshot after from if there is one.
+// near is stateAt, but begins at a snapshot after from if there is one.
 func (j *Journal) near(ctx context.Context, tenant, runID string, from, seq int64) (run.AgentState, error) {
-	tail, err := j.entries(ctx, tenant, runID, from, seq)
+	tail, err := j.entryRange(ctx, tenant, runID, from, seq)
 	if err != nil {
 		return run.AgentState{}, err
 	}
@@ -54,12 +54,12 @@ func (j *Journal) near(ctx context.Context, tenant, runID string, from, seq int6
 	if err != nil || ok && s.Seq() == seq {
 		return s, err
 	}
-	return j.at(ctx, tenant, runID, seq, false)
+	return j.stateAt(ctx, tenant, runID, seq, false)
 }
 
-// at reads all of a run's own entries up to seq. whole says whether its origin is read completely.
-func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole bool) (run.AgentState, error) {
-	entries, err := j.entries(ctx, tenant, runID, 0, seq)
+// stateAt reads all of a run's own entries up to seq. whole says whether its origin is read completely.
+func (j *Journal) stateAt(ctx context.Context, tenant, runID string, seq int64, whole bool) (run.AgentState, error) {
+	entries, err := j.entryRange(ctx, tenant, runID, 0, seq)
 	if err != nil {
 		return run.AgentState{}, err
 	}
@@ -70,18 +70,20 @@ func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole
 		return run.AgentState{}, fmt.Errorf("read run %s at %d, which has entries 0 to %d: %w", runID, seq, newest,
 			ErrNoEntry)
 	}
-	return j.fold(ctx, tenant, entries, whole)
+	return j.foldEntries(ctx, tenant, entries, whole)
 }
 
 // Fold folds a whole journal, from its first entry on, to check a record. It also reads and folds the run's origin, and
 // uses no cached state.
 func (j *Journal) Fold(ctx context.Context, tenant string, entries []run.Entry) (run.AgentState, error) {
 	cold := &Journal{table: j.table, cache: &cache{}}
-	return cold.fold(ctx, tenant, entries, true)
+	return cold.foldEntries(ctx, tenant, entries, true)
 }
 
-// fold folds entries from the first of a run on, after the run's origin.
-func (j *Journal) fold(ctx context.Context, tenant string, entries []run.Entry, whole bool) (run.AgentState, error) {
+// foldEntries folds entries from the first of a run on, after the run's origin.
+func (j *Journal) foldEntries(
+	ctx context.Context, tenant string, entries []run.Entry, whole bool,
+) (run.AgentState, error) {
 	if len(entries) == 0 {
 		return run.AgentState{}, nil
 	}
@@ -119,13 +121,13 @@ func (j *Journal) origin(ctx context.Context, tenant string, from run.Origin, wh
 		return known.state, nil
 	}
 	if whole || from.At == 0 {
-		return j.at(ctx, tenant, from.Run, from.Seq, whole)
+		return j.stateAt(ctx, tenant, from.Run, from.Seq, whole)
 	}
 	return j.near(ctx, tenant, from.Run, from.At, from.Seq)
 }
 
-// entries reads a run's entries from one sequence to another, both included, as far as they exist.
-func (j *Journal) entries(ctx context.Context, tenant, run string, from, to int64) ([]run.Entry, error) {
+// entryRange reads a run's entries from one sequence to another, both included, as far as they exist.
+func (j *Journal) entryRange(ctx context.Context, tenant, run string, from, to int64) ([]run.Entry, error) {
 	return j.readEntries(ctx, run, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: entrySK(to)})
 }
 

@@ -64,7 +64,7 @@ var (
 // The error names the path, and matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder), or is
 // the system's.
 func Open(path string, opts Options) (*Table, error) {
-	t, err := open(path, opts)
+	t, err := openTable(path, opts)
 	if err != nil {
 		if pe, ok := errors.AsType[*fs.PathError](err); ok { // it contains the path, too
 			err = pe.Err
@@ -74,7 +74,7 @@ func Open(path string, opts Options) (*Table, error) {
 	return t, nil
 }
 
-func open(path string, opts Options) (*Table, error) {
+func openTable(path string, opts Options) (*Table, error) {
 	info, err := os.Stat(path)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !isNew {
