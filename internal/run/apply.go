@@ -104,7 +104,7 @@ func (e RunStarted) apply(s *AgentState) error {
 		return &ApplyError{Problem: "tenant, run and owner are required"}
 	}
 	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
-		return &ApplyError{Problem: "it waits in a way that is not known"}
+		return &ApplyError{Problem: "want wait all_suspended, or neither wait nor resume"}
 	}
 	if err := CheckUserBlocks(e.Messages); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (e RunStarted) apply(s *AgentState) error {
 
 func (e InputReceived) apply(s *AgentState) error {
 	if e.Slot < 1 {
-		return &ApplyError{Problem: "without a slot a duplicate could not be told"}
+		return &ApplyError{Problem: "a slot is required"}
 	}
 	if err := CheckUserBlocks(e.Blocks); err != nil {
 		return err
@@ -179,7 +179,7 @@ func CheckUserBlocks(blocks []UserBlock) error {
 		switch b.Block.(type) {
 		case Text, Media:
 		default:
-			return &ApplyError{Problem: fmt.Sprintf("a user does not say %T", b.Block)}
+			return &ApplyError{Problem: fmt.Sprintf("a user's message cannot contain %T", b.Block)}
 		}
 	}
 	return nil
@@ -237,7 +237,7 @@ func (e Evicted) apply(s *AgentState) error {
 	}
 	for _, m := range oldest {
 		if m.Seen(s.Inferences) == 0 {
-			return &ApplyError{Problem: "a message that no inference has carried"}
+			return &ApplyError{Problem: "a message that no inference has seen"}
 		}
 		if isInBlob(m.Block) {
 			s.BlobMessages--
@@ -257,7 +257,7 @@ func (e ContextFull) apply(s *AgentState) error {
 		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	}
 	if e.Of <= 0 || e.Left < 0 || e.Left > e.Of {
-		return &ApplyError{Problem: "what is left is no part of the window"}
+		return &ApplyError{Problem: "want 0 <= left <= of, and a window"}
 	}
 	s.Full = e
 	return nil
@@ -318,7 +318,7 @@ func (e HandedOver) apply(s *AgentState) error {
 // apply ends the run and closes every open call, so that each call has exactly one result.
 func (e Finished) apply(s *AgentState) error {
 	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
-		return &ApplyError{Problem: "an ending reason is required, and an error exactly where it is error"}
+		return &ApplyError{Problem: "want an ending reason, and an error exactly with reason error"}
 	}
 	if err := s.checkNaturalEnd(e); err != nil {
 		return err
@@ -374,7 +374,7 @@ func (s *AgentState) checkNaturalEnd(e Finished) error {
 	_, undoes := s.Undoing() // a run that continues the conversation sees the result
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
-		return &ApplyError{Problem: "only a natural end has a text that stands for the model"}
+		return &ApplyError{Problem: "only a natural end without a note has a static text"}
 	case e.Reason != ReasonNaturalEnd:
 		return nil
 	case open != nil:
@@ -386,11 +386,11 @@ func (s *AgentState) checkNaturalEnd(e Finished) error {
 	case exits || undoes:
 		return nil
 	case s.Plan.Active():
-		return &ApplyError{Problem: "the run's plan is not carried out"}
+		return &ApplyError{Problem: "the run's plan is not finished"}
 	case s.Unseen > s.Plan.Answered || s.NeedsMessages:
-		return &ApplyError{Problem: "the model has not seen everything that was said"}
+		return &ApplyError{Problem: "the model has not seen every message"}
 	case s.Correction != nil:
-		return &ApplyError{Problem: "the model's last word was refused"}
+		return &ApplyError{Problem: "the model's last reply was refused"}
 	}
 	return nil
 }

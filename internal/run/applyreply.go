@@ -20,7 +20,7 @@ func (e Replied) apply(s *AgentState) error {
 	case s.Status != RunRunning:
 		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	case s.Plan.Active():
-		return &ApplyError{Problem: "the run's plan is not carried out"}
+		return &ApplyError{Problem: "the run's plan is not finished"}
 	case open >= 0:
 		return &ApplyError{Call: s.Live[open].ID, Problem: "still " + string(s.Live[open].Status)}
 	case !ok:
@@ -29,7 +29,7 @@ func (e Replied) apply(s *AgentState) error {
 		return &ApplyError{Problem: problem}
 	}
 	if s.mergePatches(); len(s.Patches) > 0 {
-		return &ApplyError{Problem: "what calls changed of the run's state does not go together"}
+		return &ApplyError{Problem: "the calls' changes of the shared state conflict"}
 	}
 	s.Inferences++
 	if !e.Summary {
@@ -165,11 +165,11 @@ func (e Replied) verdictProblem() string {
 	case e.Dropped != "" && len(e.Calls) == 0:
 		return "only a reply with calls has dropped others"
 	case (e.SystemText != "" || e.SystemBlob) && e.System == "" || e.SystemText != "" && e.SystemBlob:
-		return "a system text stands once, beside its digest"
+		return "a system text needs its digest, and is either here or in a blob"
 	case e.Halt != nil && (e.Halt.Code == "" || e.Summary):
 		return "a stop policy has a code, and does not stop a summary"
 	case e.Static != "" && (!e.Summary || e.Correction != nil):
-		return "only an empty summary has a text that stands for it"
+		return "only an empty summary has a static text"
 	case e.Correction != nil && (e.Correction.IsPending() == e.Summary || e.Correction.Text == ""):
 		return "a refused reply says why and when the model is told, a refused summary only why"
 	default:

@@ -84,7 +84,7 @@ func (e BudgetAsked) apply(s *AgentState) error {
 		return err
 	}
 	if open := s.OpenCall(); open != nil || e.Call == "" {
-		return &ApplyError{Call: e.Call, Problem: "a run asks for budget by a call of its own, when none is open"}
+		return &ApplyError{Call: e.Call, Problem: "a request for budget needs an id, and no other call may be open"}
 	}
 	if _, err := ReadRaise(e.Input); err != nil {
 		return &ApplyError{Call: e.Call, Problem: err.Error()}

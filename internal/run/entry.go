@@ -234,7 +234,7 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 		missing bool
 	}{{"v", f.Version == nil}, {"s", f.Seq == nil}, {"w", f.Writer == nil}, {"t", f.Time == nil}, {"e", f.Events == nil}} {
 		if err == nil && part.missing {
-			err = fmt.Errorf("%s: got nothing, want what every entry has", part.key)
+			err = fmt.Errorf("%s: missing", part.key)
 		}
 	}
 	switch {

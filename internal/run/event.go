@@ -523,7 +523,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	name := slices.Collect(maps.Keys(m))[0]
 	eventType, ok := eventTypes[name]
 	if !ok {
-		return nil, fmt.Errorf("event: %.64q is none that this version knows", name)
+		return nil, fmt.Errorf("event %.64q: unknown to this version", name)
 	}
 	v := reflect.New(eventType)
 	if err := jsonx.ReadChecked("event "+name, m[name], v.Interface()); err != nil {

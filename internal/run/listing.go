@@ -64,13 +64,13 @@ func (e ToolsListed) apply(s *AgentState) error {
 	case s.Listed && e.Definition == s.Definition:
 		return nil
 	case s.Listed:
-		return &ApplyError{Problem: "the run's tools are listed, and they are others"}
+		return &ApplyError{Problem: "the run's tools were listed before, with another definition"}
 	case e.Definition == "" || len(e.Servers) == 0:
 		return &ApplyError{Problem: "a definition and servers are required"}
 	case s.Status != RunRunning:
 		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	case s.Replies() > 0 || s.OpenCall() != nil:
-		return &ApplyError{Problem: "the run has begun without them"}
+		return &ApplyError{Problem: "the run has begun without its servers' tools"}
 	}
 	s.Definition, s.Servers, s.Listed = e.Definition, e.Servers, true
 	return nil

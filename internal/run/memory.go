@@ -71,7 +71,7 @@ func (e ContextBuilt) Problem() string {
 		case Text:
 		case Media:
 			if m.Role == RoleAssistant {
-				return fmt.Sprintf("message %d: a model does not say media", i)
+				return fmt.Sprintf("message %d: a model's message cannot contain media", i)
 			}
 		default:
 			return fmt.Sprintf("message %d: want text or media", i)

@@ -165,16 +165,16 @@ func (s *AgentState) planProblem(e PlanFact) string {
 		e.Call != nil && p.Stage != PlanSteps, e.Stage == PlanDone && p.Stage == PlanSteps:
 		return fmt.Sprintf("the plan is at %q", p.Stage)
 	case (e.Text != "" || e.Static != "") != (e.Stage == PlanDone) || e.Text != "" && e.Static != "":
-		return "the plan's answer is the model's text or the one that stands for it"
+		return "want a text or a static text exactly with stage done"
 	case (e.Why != "") != (e.Stage == PlanAbandoned):
-		return "a reason is required where the loop takes over, and only there"
+		return "want a reason exactly with stage left"
 	case e.Call != nil && (e.Step < 1 || e.Stage != "" && e.Stage != PlanSynthesis):
-		return "a call is that of a step"
+		return "a call needs a step, and no next stage but synthesis"
 	case (e.SystemText != "" || e.SystemBlob) && e.System == "" || e.SystemText != "" && e.SystemBlob:
-		return "a system text stands once, beside its digest"
+		return "a system text needs its digest, and is either here or in a blob"
 	}
 	if s.mergePatches(); len(s.Patches) > 0 {
-		return "what calls changed of the run's state does not go together"
+		return "the calls' changes of the shared state conflict"
 	}
 	return ""
 }

@@ -238,7 +238,7 @@ func (e PermissionRequested) apply(s *AgentState) error {
 		for _, id := range t.Calls {
 			i := slices.IndexFunc(live, func(c Call) bool { return c.ID == id })
 			if i < 0 || live[i].Tool != t.Tool || live[i].Status != StatusNew && live[i].Status != StatusResuming {
-				return &ApplyError{Call: id, Problem: "it is no call of the tool that could be blocked"}
+				return &ApplyError{Call: id, Problem: "it is not a call of the tool that can be blocked"}
 			}
 			live[i].Request = e.Approval
 		}

@@ -91,7 +91,7 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 	for i, a := range patches {
 		for _, b := range patches[i+1:] {
 			if k, l, found := jsonx.PatchOverlap(a.Patch, b.Patch); found {
-				return nil, fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the "+
+				return nil, fmt.Errorf("calls %s and %s changed the same part of the shared state, and neither saw the "+
 					"other's change: %s and %s",
 					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
 			}
@@ -101,15 +101,15 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 	for _, p := range patches {
 		var err error
 		if state, err = jsonx.ApplyPatches(state, p.Patch); err != nil {
-			return nil, fmt.Errorf("what call %s changed of the run's state does not fit it: %w", p.Call, err)
+			return nil, fmt.Errorf("the changes of call %s do not fit the shared state: %w", p.Call, err)
 		}
 	}
 	if err := checkState(state); err != nil {
 		who := "call " + patches[0].Call
 		if n := len(patches); n > 1 {
-			who = fmt.Sprintf("%d calls, from %s to %s,", n, patches[0].Call, patches[n-1].Call)
+			who = fmt.Sprintf("%d calls, from %s to %s", n, patches[0].Call, patches[n-1].Call)
 		}
-		return nil, fmt.Errorf("what %s changed does not fit the run's state: %w", who, err)
+		return nil, fmt.Errorf("the changes of %s do not fit the shared state: %w", who, err)
 	}
 	return state, nil
 }

@@ -32,7 +32,7 @@ func TestUnknownFormsAreRefused(t *testing.T) {
 		"a fact of no kind":                {entry(1, "R", `{}`), "unmarshal entry 3 event 0"},
 		"a fact of another shape":          {entry(1, "R", `{"parked":[]}`), "event parked: "},
 		"a checkpoint":                     {entry(1, "X", parked), `checkpoint: want one of: U, A, T, R`},
-		"a fact":                           {entry(1, "R", `{"call_judged":{"call":"c1"}}`), `unmarshal entry 3 event 0: event: "call_judged" is none that this version knows`},
+		"a fact":                           {entry(1, "R", `{"call_judged":{"call":"c1"}}`), `unmarshal entry 3 event 0: event "call_judged": unknown to this version`},
 		"a key of a fact":                  {entry(1, "R", `{"call_finished":{"call":"c1","content":"","judge":"x"}}`), `event call_finished: json: unknown field "judge"`},
 		"a key deep in a fact":             {entry(1, "R", `{"replied":{"n":1,"model":"m","requests":1,"units":0,"usage":{"input":1,"output":1,"thinking":9}}}`), `event replied: json: unknown field "thinking"`},
 		"another wait":                     {entry(1, "R", `{"call_suspended":{"call":"c1","approval":"a","digest":"d","expires":"2026-01-01T00:00:00Z","for":"review"}}`), `event call_suspended: for: want one of: approval, outcome, input, answer`},

@@ -98,7 +98,7 @@ func TestNewBuilds(t *testing.T) {
 			d.rewrite(run, "J#0000000001", func(e map[string]any) {
 				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
 			})
-		}, []string{`"call_judged" is none that this version knows`, newer}},
+		}, []string{`"call_judged": unknown to this version`, newer}},
 		"a newer definition": {func(d *harness, run string) { d.pinTo(run, `{"name":"payer","oversight":"strict"}`) },
 			[]string{`definition: json: unknown field "oversight"`, newer}},
 		"the tool's code is gone": {func(d *harness, _ string) { d.registry = testRegistry() },
