@@ -340,11 +340,11 @@ func readStanding(tenant string, it store.Item) (g StandingGrant, err error) {
 	case it.Key != standingKey(tenant, g.Agent, g.Tool, g.Digest):
 		return g, store.Damaged(it.Key, "agent, tool and digest: want those of the key")
 	case g.Approval != approval:
-		return g, store.Damaged(it.Key, "approval: it is not the one that claims are held to")
+		return g, store.Damaged(it.Key, "approval: it is not the one that claims check")
 	case g.Expires.UnixMilli() != expires:
-		return g, store.Damaged(it.Key, "expiresAt: it is not the one that claims are held to")
+		return g, store.Damaged(it.Key, "expiresAt: it is not the one that claims check")
 	case (g.RevokedBy != "") != (revoked == 1) || revoked != 0 && revoked != 1:
-		return g, store.Damaged(it.Key, "revokedBy: it is not what claims are held to")
+		return g, store.Damaged(it.Key, "revokedBy: it is not what claims check")
 	case g.Used < 0 || g.Uses < 0:
 		return g, store.Damaged(it.Key, "uses: want 0 or more")
 	}
