@@ -134,8 +134,8 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 		budget.USD > 0 && promised.USD >= budget.USD-min(budget.USD, s.Cost)
 }
 
-// ChildDefinition returns the agent current as it is pinned for the child of a call in a run under d. Its limits are no
-// larger than what was promised to the child and than those of the agents above it, whose policies are its ceilings.
+// ChildDefinition returns the agent current as it is pinned for the child of a call in a run under d. Its budget is no
+// larger than what was promised to the child, and its depth no larger than d's. The policies above are its ceilings.
 func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Definition) agent.Definition {
 	n := *current
 	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)

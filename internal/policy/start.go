@@ -105,8 +105,8 @@ func ContinueFrom(s *run.AgentState) (run.Origin, error) {
 	return run.Origin{Kind: run.OriginContinues, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}, nil
 }
 
-// ForkFrom returns the origin of the run child that forks s, a run as of one of its entries. The error is
-// ErrCallRunning if a call was claimed and had no result: only the journal of that run can say whether it happened.
+// ForkFrom returns the origin of the run child that forks s, a run as of one of its entries. The error is ErrUndoing,
+// or ErrCallRunning if a call was claimed and had no result: only the journal of that run can say whether it happened.
 func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error) {
 	o := run.Origin{Kind: run.OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
 	r := streaksOf(s)

@@ -315,8 +315,8 @@ func (e *BadFork) Error() string { return "fork run: " + e.Problem }
 
 // Fork writes a run that begins with the parent's state after entry At, and starts its execution. Both are idempotent:
 // the same key, parent, entry and model give the same run (R1). It runs under the parent's pinned definition, for the
-// same subject. The errors are store.ErrNoRun, store.ErrNoEntry, policy.ErrCallRunning, ErrTooManyRuns, ErrKeyReused
-// and *BadFork; after these nothing is written.
+// same subject. The errors are store.ErrNoRun, store.ErrNoEntry, policy.ErrCallRunning, policy.ErrUndoing,
+// ErrTooManyRuns, ErrKeyReused and *BadFork; after these nothing is written.
 func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if f.At < 0 {
 		return run.AgentState{}, &BadFork{Problem: fmt.Sprintf("at: got %d, want an entry's sequence, from 0", f.At)}

@@ -333,8 +333,8 @@ const lastReply = time.Minute
 
 var errNoUsage = errors.New("the model does not say how many tokens it used, so the run's budgets hold nothing back")
 
-// ask asks a model for no longer than the run (stop.timeout) and the invocation have time. It returns a model error if
-// the run's time is over, and ErrModelBusy if only the invocation's is.
+// ask asks a model for as long as the run (stop.timeout, but at least lastReply) and the invocation have time. It
+// returns a model error if the run's time is over, and ErrModelBusy if only the invocation's is.
 func (a *attempt) ask(ctx context.Context, req agent.Request) (agent.Reply, int, error) {
 	s := &a.draft.State
 	limit := max(policy.TimeLeft(a.def, s, a.Clock.Now()), lastReply)

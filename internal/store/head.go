@@ -184,7 +184,7 @@ func (j *Journal) List(
 	return ReadShards(ctx, j.table, r, readHeads(tenant))
 }
 
-// ListEnded is List for ended runs that started no later than startedBy, the oldest first.
+// ListEnded is List for ended runs that started no later than startedBy, the oldest first within a shard.
 func (j *Journal) ListEnded(
 	ctx context.Context, tenant string, startedBy time.Time, limit int, cursor string,
 ) (heads []Head, next string, err error) {
