@@ -70,7 +70,7 @@ func RequiredReading(d *agent.Definition, s *run.AgentState, c run.Call, g Gate)
 // Checked returns the result of the reading at that time in the form that people are shown. The error may be shown to
 // the model.
 func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, error) {
-	k := &run.Checked{Tool: r.Tool.Name, Args: r.Args, Content: res.Content, IsError: res.IsError,
+	checked := &run.Checked{Tool: r.Tool.Name, Args: r.Args, Content: res.Content, IsError: res.IsError,
 		At: at.UTC().Truncate(time.Millisecond)}
 	if len(r.compare) > 0 && !res.IsError {
 		whole, err := jsonx.CompactJSON(json.RawMessage(res.Content), jsonx.JSONLimits{Bytes: 2 * agent.MaxResult})
@@ -88,35 +88,35 @@ func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, 
 			}
 			values = append(append(jsonx.AppendCanonicalString(values, pointer), ':'), v...)
 		}
-		k.Content = string(append(values, '}'))
+		checked.Content = string(append(values, '}'))
 	}
-	if len(k.Content) > MaxChecked {
+	if len(checked.Content) > MaxChecked {
 		return nil, fmt.Errorf("%s gave more than the %d bytes that people are shown", r.Tool.Name, MaxChecked)
 	}
-	return k, nil
+	return checked, nil
 }
 
-// GateChecked returns the verdict g after k was read: people are shown k, and an approved call runs if k is still what
-// they saw. If it is not, they are asked again, unless they were asked too often.
-func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *run.Checked, now time.Time) Gate {
-	if g.Run && c.Checked.Same(*k) {
+// GateChecked returns the verdict g after the precondition was read: people are shown its current result. An approved
+// call runs if they saw the same result. Otherwise people are asked again, unless they were asked too often.
+func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, current *run.Checked, now time.Time) Gate {
+	if g.Run && c.Checked.Same(*current) {
 		return g
 	}
 	if g.Run && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
 		return refuseCall(c, run.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}),
 			g.Rule)
 	}
-	if old := c.Checked; old != nil && !old.Same(*k) {
-		k.Was = &run.Was{Args: old.Args, Content: old.Content, IsError: old.IsError, At: old.At}
+	if old := c.Checked; old != nil && !old.Same(*current) {
+		current.Was = &run.Was{Args: old.Args, Content: old.Content, IsError: old.IsError, At: old.At}
 	}
-	c.Checked = k
+	c.Checked = current
 	anew := AskFor(d, s, c, g.Rule, now)
 	ask := g.Suspend
 	if ask == nil {
 		ask = anew
 		ask.Why = run.WhyStateChanged
 	}
-	ask.Checked, ask.Digest = k, anew.Digest
+	ask.Checked, ask.Digest = current, anew.Digest
 	return Gate{Suspend: ask, Rule: g.Rule}
 }
 

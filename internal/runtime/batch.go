@@ -352,12 +352,12 @@ type storedMedia struct {
 
 // storeMedia stores media that do not fit into the entry as blobs, before the entry that refers to them. Media that
 // cannot be stored are left out with a notice, because the call has happened. Errors are the store's.
-func (r *round) storeMedia(ctx context.Context, media []run.Media) (k storedMedia, err error) {
+func (r *round) storeMedia(ctx context.Context, media []run.Media) (stored storedMedia, err error) {
 	inline, total := 0, 0 // bytes of base64 in the entry, and total bytes before base64
 	for i, m := range media {
 		if i == agent.MaxMessageMedia {
-			k.notices = append(k.notices, fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i,
-				i))
+			stored.notices = append(stored.notices,
+				fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i, i))
 			break
 		}
 		m.Name = strings.ToValidUTF8(m.Name, "\uFFFD")
@@ -381,7 +381,7 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (k storedMedi
 			why = fmt.Sprintf("one result gives at most %d bytes of media", maxToolMedia)
 		}
 		if why != "" {
-			k.notices = append(k.notices, agent.TextMediaLeftOut(m, why))
+			stored.notices = append(stored.notices, agent.TextMediaLeftOut(m, why))
 			continue
 		}
 		total += len(raw)
@@ -393,7 +393,7 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (k storedMedi
 				return storedMedia{}, err
 			}
 		}
-		k.media = append(k.media, m)
+		stored.media = append(stored.media, m)
 	}
-	return k, nil
+	return stored, nil
 }

@@ -344,7 +344,7 @@ func (r *round) checkAnswerSchema(t run.Ticket) error {
 // resultEvent returns a tool's result in stored form: valid text and media, cut to the agent's limit, long parts in
 // blobs, and a note in front if a person edited the arguments.
 func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResultData) (run.CallFinished, error) {
-	k, err := r.storeMedia(ctx, res.Media)
+	stored, err := r.storeMedia(ctx, res.Media)
 	if err != nil {
 		return run.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
@@ -353,29 +353,29 @@ func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResul
 		r.warn("keep a long result of run "+r.inv.Run, err)
 	}
 	if shown.Lost != "" {
-		k.notices = append([]string{shown.Lost}, k.notices...)
+		stored.notices = append([]string{shown.Lost}, stored.notices...)
 	}
 	e := run.CallFinished{
-		Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Media: k.media, Patch: res.Patch, Whole: whole,
+		Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Media: stored.media, Patch: res.Patch, Whole: whole,
 	}
 	if res.IsError {
 		e.Reason = run.WhyToolError
 	}
-	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, r.inv.Run, c.ID, resultText(c, shown.Text, k))
+	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, r.inv.Run, c.ID, resultText(c, shown.Text, stored))
 	return e, err
 }
 
 // resultText returns the text of a result for the model: the tool's text or the names of its media, preceded by a note
 // about edited arguments and followed by notices about left-out parts.
-func resultText(c run.Call, text string, k storedMedia) string {
-	if text == "" && len(k.media) > 0 {
-		text = agent.TextMedia(k.media)
+func resultText(c run.Call, text string, stored storedMedia) string {
+	if text == "" && len(stored.media) > 0 {
+		text = agent.TextMedia(stored.media)
 	}
 	if text == "" {
 		text = agent.TextNothing(c.Name)
 	}
 	text = withEditNote(c, text)
-	for _, notice := range k.notices {
+	for _, notice := range stored.notices {
 		if text != "" {
 			text += "\n"
 		}
