@@ -76,12 +76,12 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 	case find.Find(name) == nil:
 		return "this deployment has no agent " + name
 	case at.Depth > maxDepth(d.Limits):
-		return fmt.Sprintf("%d agents delegated to this one, and at most %d may do so one after the other", at.Depth-1,
+		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", at.Depth-1,
 			maxDepth(d.Limits))
 	case len(s.Children.Open) >= cmp.Or(d.Limits.Children, DefaultChildren):
-		return fmt.Sprintf("%d agents work for this run, and no more may at a time", len(s.Children.Open))
+		return fmt.Sprintf("%d agents are at work for this run, and that is all there may be at a time", len(s.Children.Open))
 	case s.Children.Begun >= agent.MaxChildren:
-		return fmt.Sprintf("the run has asked agents %d times, and may not ask again", s.Children.Begun)
+		return fmt.Sprintf("the run has asked agents %d times, and that is all it may", s.Children.Begun)
 	default:
 		return ""
 	}

@@ -94,7 +94,7 @@ func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string
 	case pins != nil && pinned != t.Digest:
 		no.Why, no.Digest = run.DisabledChanged, t.Digest
 	case collides:
-		no.Why, no.Detail = run.DisabledCollision, fmt.Sprintf("%s already has the name %s", other, spec.ModelName())
+		no.Why, no.Detail = run.DisabledCollision, fmt.Sprintf("%s is %s to the model already", other, spec.ModelName())
 	}
 	return no
 }

@@ -201,7 +201,7 @@ func answerRequest(r run.PermissionRequest) run.PermissionAnswered {
 			" in time. That is neither a grant nor a denial, and not a permission.")
 	}
 	if off := names[run.ToolCancelled]; len(off) > 0 {
-		comments = append(comments, "Cancelled without a decision, and not permitted: "+strings.Join(off, ", ")+".")
+		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")
 	}
 	out, _ := jsonx.MarshalVerbatim(struct { // strings always marshal
 		Granted  []string `json:"granted"`

@@ -216,7 +216,7 @@ func undoEnd(s *run.AgentState) run.Finished {
 		return end
 	case run.StatusFailed:
 		return Fail(run.CodeUndoFailed,
-			fmt.Sprintf("call %s was not undone: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
+			fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
 	default:
 		return endWithReason(run.ReasonCancelled)
 	}

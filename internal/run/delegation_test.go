@@ -37,7 +37,7 @@ func TestDelegation(t *testing.T) {
 		"agent aide would work for itself (root -> aide -> small -> aide)": {priced, func(_ *agent.Definition, s *run.AgentState) {
 			s.Parent = &run.Parent{Depth: 2, Agents: []string{"root", "aide"}}
 		}},
-		"the run has asked agents 64 times, and may not ask again": {priced, func(_ *agent.Definition, s *run.AgentState) {
+		"the run has asked agents 64 times, and that is all it may": {priced, func(_ *agent.Definition, s *run.AgentState) {
 			s.Children.Begun = agent.MaxChildren
 		}},
 		"nothing is left of the run's 0.00000000001 USD": {priced, func(d *agent.Definition, s *run.AgentState) {

@@ -91,7 +91,7 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 	for i, a := range patches {
 		for _, b := range patches[i+1:] {
 			if k, l, found := jsonx.PatchOverlap(a.Patch, b.Patch); found {
-				return nil, fmt.Errorf("calls %s and %s changed the same part of the shared state, and neither saw the "+
+				return nil, fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the "+
 					"other's change: %s and %s",
 					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
 			}

@@ -56,7 +56,7 @@ func TestALateResultBringsItsChanges(t *testing.T) {
 		s := w.state()
 		require.Equal(t, run.CodeStateConflict, s.Error.Code)
 		require.Equal(
-			t, `calls c1 and c2 changed the same part of the shared state, and neither saw the other's change: "/paid/by" and "/paid"`, s.Error.Message,
+			t, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/paid/by" and "/paid"`, s.Error.Message,
 		)
 		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 		require.Equal(t, run.StatusSucceeded, w.call("c2").Status)

@@ -130,7 +130,7 @@ func (p Ports) callUndo(
 	}
 	was, had := past.Call(c.ID) // a fork may have run a call again whose outcome was unknown in the origin
 	if had && (!was.Open() || was.Entered() && c.Executions <= was.Executions) {
-		return &policy.CallUndo{Reason: "undo it where it was made, in run " + s.From.Run + " or before it"}, nil
+		return &policy.CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}, nil
 	}
 	result := ""
 	t, _ := def.Tool(c.Tool)
