@@ -57,9 +57,9 @@ func (a *assembly) add(c completion) error {
 	if c.Usage != nil {
 		// Each token counts once: the provider's prompt_tokens include the cached ones, Usage.Input does not. Some servers
 		// (xAI, Gemini) bill for reasoning that their total_tokens alone include.
-		u := c.Usage
-		cached := min(max(0, u.Details.Cached), max(0, u.Prompt))
-		a.usage = run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion, u.Total-max(0, u.Prompt)),
+		u, prompt := c.Usage, boundTokens(c.Usage.Prompt)
+		cached := min(boundTokens(u.Details.Cached), prompt)
+		a.usage = run.Usage{Input: prompt - cached, Output: max(boundTokens(u.Completion), boundTokens(u.Total)-prompt),
 			CacheRead: cached}
 	}
 	for _, ch := range c.Choices {
@@ -81,6 +81,9 @@ func (a *assembly) add(c completion) error {
 	}
 	return nil
 }
+
+// boundTokens returns a server's count in bounds within which sums, and so budgets, do not overflow.
+func boundTokens(n int64) int64 { return min(max(0, n), 1_000_000_000_000) }
 
 // addReasoning takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back
 // under.

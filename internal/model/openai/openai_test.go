@@ -131,6 +131,8 @@ func TestReplies(t *testing.T) {
 			agent.Reply{Model: "m-1", StopReason: "content_filter", Calls: []agent.ReplyCall{call("b", "put", "")}}},
 		{"reasoning that the total alone includes", sse, text("a") + done("stop") + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":198,\"total_tokens\":623}}\n\n" + end,
 			agent.Reply{Model: "m-1", Text: "a", StopReason: "stop", Usage: run.Usage{Input: 20, Output: 603}}},
+		{"more usage than sums can hold", sse, text("a") + done("stop") + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9223372036854775807,\"completion_tokens\":2}}\n\n" + end,
+			agent.Reply{Model: "m-1", Text: "a", StopReason: "stop", Usage: run.Usage{Input: 1e12, Output: 2}}},
 		{"reasoning_content", sse, chunk(`{"reasoning_content":"Let me ","content":null}`) + chunk(`{"reasoning_content":"think."}`) + text("Hi") + done("stop") + end,
 			agent.Reply{Model: "m-1", Text: "Hi", StopReason: "stop", Reasoning: reasoned("reasoning_content", "Let me think.")}},
 		{"reasoning", sse, chunk(`{"reasoning":"hm","content":""}`) + chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":"{\"x\":1}"}}]}`) + end,
