@@ -274,6 +274,19 @@ func TestSchemasThatNameThemselves(t *testing.T) {
 	require.Equal(t, args, mask.JSON([]byte(args), []byte(schema)))
 }
 
+// A schema with which arguments would be read for minutes is not read to its end, and what is behind that is masked.
+func TestCostlySchemas(t *testing.T) {
+	args := []byte(`{"a":1`)
+	for i := range 200 {
+		args = fmt.Appendf(args, `,"%s%d":2`, strings.Repeat("x", 1000), i)
+	}
+	for _, schema := range []string{`{"patternProperties":{"x{1,900}y$":{}}}`, `{"allOf":[{}` + strings.Repeat(`,{}`, 5000) + `]}`} {
+		got := mask.JSON(append(args, `,"z":3}`...), []byte(schema))
+		require.True(t, strings.HasPrefix(got, `{"a":1,`))
+		require.True(t, strings.HasSuffix(got, lengths(`,"z":"[1]"}`)), got[len(got)-40:])
+	}
+}
+
 func TestTheCorpusIsReadAsItIs(t *testing.T) {
 	for _, c := range badinput.HostileTexts() {
 		if c.JSON == nil {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +21,32 @@ type marks struct {
 // document is a schema as a whole, with what was found in it and compiled of it: values have many members.
 type document struct {
 	root     any
-	refs     map[string]any            // by reference
-	patterns map[string]*regexp.Regexp // nil = one that cannot be read
+	refs     map[string]any      // by reference
+	patterns map[string]*pattern // nil = one that cannot be read
+
+	// how much more is looked at: as much as validates arguments, and more. A value that is reached behind it counts as
+	// marked. A schema, and the arguments of a call that was refused, may be anybody's.
+	left int
+}
+
+const maxLooks = 1_000_000
+
+// pattern is one of patternProperties. Matching a key costs up to size for each of its bytes.
+type pattern struct {
+	*regexp.Regexp
+	size int
+}
+
+func newPattern(text string) *pattern {
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil
+	}
+	return &pattern{regexp.MustCompile(text), len(prog.Inst)}
 }
 
 func newMarks(doc *document) marks { return marks{doc: doc, seen: map[uintptr]bool{}} }
@@ -30,6 +55,9 @@ func newMarks(doc *document) marks { return marks{doc: doc, seen: map[uintptr]bo
 // masked, whichever holds.
 func (m *marks) add(schemas ...any) {
 	for _, schema := range schemas {
+		if m.doc.left--; m.doc.left < 0 {
+			return
+		}
 		s, ok := schema.(map[string]any)
 		at := reflect.ValueOf(s).Pointer()
 		if !ok || m.seen[at] {
@@ -110,26 +138,37 @@ func findSubschema(v any, key, name string) any {
 
 // secret reports whether one of the schemas says that the value is a secret: writeOnly, format: password, x-secret.
 func (m marks) secret() bool {
-	return slices.ContainsFunc(m.of, func(s map[string]any) bool {
+	return m.doc != nil && m.doc.left < 0 || slices.ContainsFunc(m.of, func(s map[string]any) bool {
 		return s["writeOnly"] == true || s["x-secret"] == true || s["format"] == "password"
 	})
 }
 
+// open returns the schemas, or none where no more are looked at.
+func (m marks) open() []map[string]any {
+	if m.doc != nil && m.doc.left < 0 {
+		return nil
+	}
+	return m.of
+}
+
 func (m marks) member(key string) marks {
 	under := newMarks(m.doc)
-	for _, s := range m.of {
+	for _, s := range m.open() {
 		known := false
 		if one, ok := object(s["properties"])[key]; ok {
 			under.add(one)
 			known = true
 		}
-		for pattern, one := range object(s["patternProperties"]) {
-			re, compiled := m.doc.patterns[pattern]
+		for text, one := range object(s["patternProperties"]) {
+			re, compiled := m.doc.patterns[text]
 			if !compiled {
-				re, _ = regexp.Compile(pattern) // nil where it is none: it may match
-				m.doc.patterns[pattern] = re
+				re = newPattern(text) // nil where it is none: it may match
+				m.doc.patterns[text] = re
 			}
-			if re == nil || re.MatchString(key) {
+			if re != nil {
+				m.doc.left -= re.size * len(key) / 64
+			}
+			if re == nil || m.doc.left < 0 || re.MatchString(key) {
 				under.add(one)
 				known = true
 			}
@@ -144,7 +183,7 @@ func (m marks) member(key string) marks {
 
 func (m marks) element(i int) marks {
 	under := newMarks(m.doc)
-	for _, s := range m.of {
+	for _, s := range m.open() {
 		prefix, _ := s["prefixItems"].([]any)
 		tuple, ok := s["items"].([]any) // of drafts before 2020-12
 		if ok {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ func Read(raw, schema json.RawMessage) (*Value, error) {
 	var m marks
 	var doc any
 	if len(schema) > 0 && json.Unmarshal(schema, &doc) == nil {
-		m = newMarks(&document{root: doc, refs: map[string]any{}, patterns: map[string]*regexp.Regexp{}})
+		m = newMarks(&document{root: doc, refs: map[string]any{}, patterns: map[string]*pattern{}, left: maxLooks})
 		m.add(doc)
 	}
 	markSecrets(v, m, "", "")
