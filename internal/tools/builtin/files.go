@@ -179,7 +179,7 @@ func (r Root) list(ctx context.Context, in listInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root, err := r.open()
+	root, err := r.open(p)
 	if err != nil {
 		return "", err
 	}

@@ -240,6 +240,23 @@ func FuzzPath(fz *testing.F) {
 	})
 }
 
+// What is in a store directory approves calls: no tool touches it.
+func TestStoreDirectoriesAreClosed(t *testing.T) {
+	f := newFolder(t)
+	for _, name := range []string{"a.txt", ".countersign/store.db", ".countersign/blobs/T/x", ".countersign/secrets.yaml"} {
+		f.write(name, "x")
+	}
+	for _, r := range []agent.ToolResultData{
+		f.call("read_text", pathArg{".countersign/secrets.yaml"}), f.call("list_directory", pathArg{".countersign/blobs"}),
+		f.call("extract_text", pathArg{".countersign/secrets.yaml"}),
+		f.call("move_file", moveInput{".countersign/secrets.yaml", "b.txt"}), f.call("move_file", moveInput{"a.txt", ".countersign/token"}),
+	} {
+		require.True(t, r.IsError)
+		require.Contains(t, r.Content, "is closed to file tools")
+	}
+	require.Equal(t, tool.Text("x"), f.call("read_text", pathArg{"a.txt"}))
+}
+
 func TestReadText(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.txt", "héllo")

@@ -26,7 +26,7 @@ func (r Root) move(ctx context.Context, in moveInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root, err := r.open()
+	root, err := r.open(m.source, m.destination)
 	if err != nil {
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"syscall"
 
@@ -36,7 +37,7 @@ func (r Root) openFile(name string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	root, err := r.open()
+	root, err := r.open(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,10 +53,23 @@ func (r Root) openFile(name string) (*os.File, fs.FileInfo, error) {
 	return openRegular(root, p)
 }
 
-func (r Root) open() (*os.Root, error) {
+// open opens the folder for the use of clean paths. Those of a store directory are refused, which the command line makes
+// where it is called: with its token, keys and secrets calls are approved and made.
+func (r Root) open(paths ...string) (*os.Root, error) {
 	root, err := os.OpenRoot(string(r))
 	if err != nil {
 		return nil, fmt.Errorf("open root of the file tools: %w", withoutPaths(err))
+	}
+	for _, p := range paths {
+		for dir := p; dir != ".." && err == nil; dir = path.Join(dir, "..") {
+			_, noTable := root.Lstat(path.Join(dir, "store.db"))
+			if _, noBlobs := root.Lstat(path.Join(dir, "blobs")); noTable == nil && noBlobs == nil {
+				err = tool.Refusef("%s is in a store directory of Countersign, which is closed to file tools", quotePath(p))
+			}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
 	return root, nil
 }
