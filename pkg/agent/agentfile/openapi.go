@@ -335,7 +335,15 @@ func (op operation) server() (string, error) {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
 		return "", errors.New("the document's server is no http or https URL, want one here")
 	}
-	return url, nil
+	return url, checkSecrets(url)
+}
+
+// checkSecrets refuses a text of the document that names a secret: whoever wrote it would be sent its value.
+func checkSecrets(text string) error {
+	if strings.Contains(text, "${secret:") {
+		return errors.New("the document names a secret in server, path or media type, which agent.yaml alone may")
+	}
+	return nil
 }
 
 // tool lays the operation under what the entry says.
@@ -356,6 +364,12 @@ func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
 		if err := a.addBody(op); err != nil {
 			return err
 		}
+	}
+	if !strings.HasPrefix(op.path, "/") {
+		return errors.New("its path does not begin with /")
+	}
+	if err := checkSecrets(op.path + a.headers["Content-Type"]); err != nil {
+		return err
 	}
 	e.request.Method, e.request.URL, e.request.Body = op.method, strings.TrimSuffix(e.server, "/")+a.path, a.body
 	for own, all := range map[*map[string]string]map[string]string{
