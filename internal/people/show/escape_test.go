@@ -73,6 +73,7 @@ func TestB3LookAlikesAreMarked(t *testing.T) {
 		"１００":                   `１００\{odd letters}`,
 		"ɡoogle":                `ɡoogle\{odd letters}`,
 		"Ƅank":                  `Ƅank\{odd letters}`,
+		"5Ƽ Ɩtd DE1Ȣ ſunds":     `5Ƽ\{odd letters} Ɩtd\{odd letters} DE1Ȣ\{odd letters} ſunds\{odd letters}`,
 		"paypaʟ Ǉ":              `paypaʟ\{odd letters} Ǉ\{odd letters}`,
 		"Tシャツ, 卡拉OK":            "Tシャツ, 卡拉OK",
 		"gססgle":                `g\rtl{סס}gle\{mixed scripts}`,

@@ -142,10 +142,10 @@ var lookalikes = []struct {
 	{unicode.Old_Italic, "𐌀𐌁𐌂𐌄𐌉𐌊𐌌𐌍𐌏𐌓𐌕𐌖𐌗"},
 }
 
-// oddLetters are letters that imitate Latin ones: full-width, mathematical, phonetic and the like.
+// oddLetters are letters that imitate Latin ones or digits: full-width, mathematical, phonetic, old and the like.
 var oddLetters = ranges(
-	"0132-0133 0184-0185 01BF 01C4-01CC 01F1-01F3",
-	"0251 0261-0262 0269-026A 0274 0280 028F 0299 029C 029F 02B0-02B8 02E0-02E4",
+	"0132-0133 017F 0184-0185 018D 0196 01A7-01A8 01B7 01BC-01BD 01BF 01C4-01CC 01F1-01F3",
+	"021C-021D 0222-0223 0237 0251 0261-0262 0269-026A 0274 0280 028F 0299 029C 029F 02B0-02B8 02E0-02E4",
 	"1D00-1DBF 2071 207F 2090-209C 2102-2139 213C-2149 2160-2188",
 	"A730-A731 A7AA-A7AE AB30-AB6F FB00-FB06 FF10-FF19 FF21-FF3A FF41-FF5A",
 	"1D400-1D7FF 1F130-1F189 1FBF0-1FBF9",
