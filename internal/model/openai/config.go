@@ -81,8 +81,10 @@ const apiVersion = "api-version"
 // classicAzure reports whether a base URL has Azure's older form.
 func classicAzure(base string) bool { return strings.Contains(base, "?"+apiVersion+"=") }
 
-// OwnHost reports whether a base URL is OpenAI's own, to which alone the environment's key may go. "" is.
-func OwnHost(base string) bool { return isHostedAt(base, "api.openai.com") }
+// OwnHost reports whether a base URL is OpenAI's own, by https, to which alone the environment's key may go. "" is.
+func OwnHost(base string) bool {
+	return !strings.HasPrefix(strings.ToLower(base), "http:") && isHostedAt(base, "api.openai.com")
+}
 
 // isOpenAI reports whether a base URL is OpenAI's or Azure's; "" is unknown.
 func isOpenAI(base string) bool {

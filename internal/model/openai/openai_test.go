@@ -427,7 +427,9 @@ func TestServersThatCannotBeAsked(t *testing.T) {
 	for _, base := range []string{"", "http://127.0.0.1:11434/v1"} {
 		_, err := newServer(base, "", nil)
 		require.NoError(t, err)
+		require.Equal(t, base == "", OwnHost(base))
 	}
+	require.False(t, OwnHost("HTTP://api.openai.com/v1"), "its key would be sent in the clear")
 	for name, c := range map[string]struct{ base, key, err string }{
 		"no scheme":           {"127.0.0.1:11434", "", "baseURL is not an http or https URL"},
 		"no host":             {"http:///v1", "", "baseURL is not an http or https URL"},
