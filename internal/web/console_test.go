@@ -338,6 +338,8 @@ func TestConsoleTakesOneInput(t *testing.T) {
 	require.Contains(t, got.body, "bob</textarea>")
 	byHand := `-d '{"agent": "payer", "input": {…}}' ` + w.server.URL + "/v1/runs</pre>"
 	require.Contains(t, html.UnescapeString(got.body), byHand, "to be copied")
+	got = w.do("GET", w.server.URL+"/start?agent="+url.QueryEscape(`a'; id #`), nil)
+	require.Contains(t, html.UnescapeString(got.body), `-d '{"agent": "a\u0027; id #", `, "a link's name ends no quotes of a shell")
 }
 
 // The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones; a bar

@@ -71,7 +71,8 @@ func (c *console) newStartPage(r *http.Request, typed map[string]string, n *form
 		body, value = "input", "{…}"
 	}
 	page.Curl = fmt.Sprintf("curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n"+
-		`  -d '{"agent": %q, %q: %s}' %s/v1/runs`, name, body, value, base)
+		`  -d '{"agent": %s, %q: %s}' %s/v1/runs`,
+		strings.ReplaceAll(strconv.Quote(name), "'", `\u0027`), body, value, base) // the name may be a stranger's link's
 	page.Go = fmt.Sprintf("c := client.New(%q, authorized)\nrun, err := c.Start(ctx, client.Start{\n\tAgent: %q, "+
 		"%s: json.RawMessage(`%s`),\n})", base, name, strings.ToUpper(body[:1])+body[1:], value)
 	return page, nil
