@@ -68,8 +68,15 @@
   });
 
   // Who presses twice starts one run: what a form asks for is under way.
+  // Nor does a press decide about a request that has just come to stand where another stood.
+  let moved = 0;
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
+    if (e.target.closest(".request-card") && Date.now() - moved < 1000) {
+      e.preventDefault();
+      document.getElementById("said").textContent = "Nothing was sent: the requests had just moved. Look again, then press again.";
+      return;
+    }
     if (Date.now() - Number(e.target.dataset.sent || 0) < 5000) e.preventDefault();
     else e.target.dataset.sent = Date.now();
   });
@@ -189,6 +196,7 @@
       const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
       if (!answer.ok) return alive(false);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const places = cards().map((card) => [card.id, card.getBoundingClientRect().top]);
       for (const fresh of fragments(page)) {
         const text = fresh.outerHTML;
         if (sent.get(fresh.id) === text) continue;
@@ -201,6 +209,7 @@
         sent.set(fresh.id, text);
         put(old, document.importNode(fresh, true));
       }
+      if (places.some(([id, top]) => document.getElementById(id)?.getBoundingClientRect().top !== top)) moved = Date.now();
       if (ends && whole) {
         live.hidden = true;
         whole = false;

@@ -631,11 +631,12 @@ func TestConsoleLosesNoWords(t *testing.T) {
 	require.Contains(t, revoked.body, "Nothing was changed")
 }
 
-// While somebody types about one request, another that was decided elsewhere goes. A page that cannot be kept up to date
+// While somebody types about one request, another that was decided elsewhere goes; what comes to stand in its place is
+// not approved by a press that was meant for it. A page that cannot be kept up to date
 // says so, until it can.
 func TestConsoleShowsNothingStale(t *testing.T) {
 	b := standins.StartBrowser(t)
-	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
+	d := newHarness(t, renamingAgent, strings.Repeat(movingModel+"\n", 4))
 	s := startHarness(t, d)
 	s.waitForEvent(s.startRun("tidy"), "parked")
 	decided := s.pendingApproval()
@@ -650,13 +651,28 @@ func TestConsoleShowsNothingStale(t *testing.T) {
 	home.Eval(`document.querySelector(".request-card textarea[name=note]").value`, &note)
 	require.Equal(t, "half a sent", note)
 
+	home.Fill(".request-card textarea[name=note]", "")
+	decided = s.pendingApproval()
+	s.waitForEvent(s.startRun("tidy"), "parked")
+	s.waitForEvent(s.startRun("tidy"), "parked")
+	waitForScript(t, home, `document.querySelectorAll(".request-card").length === 3`)
+	home.Eval(`(() => {
+		const button = document.querySelector("[id='`+decided+`'] button[value=approve]");
+		const at = button.getBoundingClientRect();
+		new MutationObserver((_, o) => (o.disconnect(), document.elementFromPoint(at.x + 9, at.y + 9).click()))
+			.observe(document.getElementById("main"), {childList: true});
+	})()`, nil)
+	v.send("POST", "/approvals/"+decided, v.fillForm("/approvals/"+decided, "deny", "key", v.key))
+	waitForScript(t, home, `document.getElementById("said").textContent.startsWith("Nothing was sent")`)
+	waitForScript(t, home, `document.querySelectorAll(".request-card").length === 2`) // who pressed meant another request
+
 	waitForScript(t, home, `document.querySelector("html.is-live")`)
 	home.Eval(`window.away = window.fetch, window.fetch = () => Promise.reject(new Error("away"))`, nil)
 	waitForScript(t, home, `!document.querySelector("html.is-live")`)
 	waitForScript(t, home, `document.getElementById("said").textContent.includes("cannot be kept up to date")`)
 	home.Eval(`window.fetch = window.away`, nil)
 	waitForScript(t, home, `document.querySelector("html.is-live")`)
-	waitForScript(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
+	waitForScript(t, home, `document.getElementById("said").textContent === "2 requests wait for a decision."`)
 }
 
 // What is started on a page is watched on its run's page, is decided on the card and goes on there; then it is
