@@ -68,13 +68,13 @@
   });
 
   // Who presses twice starts one run: what a form asks for is under way.
-  // Nor does a press decide about a request that has just come to stand where another stood.
-  let moved = 0;
+  // Nor does a press decide about a request that has just changed, or come to stand where another stood.
+  let changed = 0;
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
-    if (e.target.closest(".request-card") && Date.now() - moved < 1000) {
+    if (e.target.closest(".request-card") && Date.now() - changed < 1000) {
       e.preventDefault();
-      document.getElementById("said").textContent = "Nothing was sent: the requests had just moved. Look again, then press again.";
+      document.getElementById("said").textContent = "Nothing was sent: the requests had just changed or moved. Look again, then press again.";
       return;
     }
     if (Date.now() - Number(e.target.dataset.sent || 0) < 5000) e.preventDefault();
@@ -196,7 +196,8 @@
       const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
       if (!answer.ok) return alive(false);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const places = cards().map((card) => [card.id, card.getBoundingClientRect().top]);
+      const shown = () => new Map(cards().map((card) => [card.id, card.getBoundingClientRect().top + " " + card.querySelector("input[name=form]")?.value]));
+      const before = shown();
       for (const fresh of fragments(page)) {
         const text = fresh.outerHTML;
         if (sent.get(fresh.id) === text) continue;
@@ -209,7 +210,8 @@
         sent.set(fresh.id, text);
         put(old, document.importNode(fresh, true));
       }
-      if (places.some(([id, top]) => document.getElementById(id)?.getBoundingClientRect().top !== top)) moved = Date.now();
+      const after = shown();
+      if ([...before].some(([id, card]) => after.get(id) !== card)) changed = Date.now();
       if (ends && whole) {
         live.hidden = true;
         whole = false;

@@ -665,6 +665,15 @@ func TestConsoleShowsNothingStale(t *testing.T) {
 	v.send("POST", "/approvals/"+decided, v.fillForm("/approvals/"+decided, "deny", "key", v.key))
 	waitForScript(t, home, `document.getElementById("said").textContent.startsWith("Nothing was sent")`)
 	waitForScript(t, home, `document.querySelectorAll(".request-card").length === 2`) // who pressed meant another request
+	home.Eval(`(() => {
+		document.getElementById("said").textContent = "";
+		new MutationObserver((_, o) => (o.disconnect(), document.querySelector(".request-card button[value=approve]").click()))
+			.observe(document.getElementById("main"), {childList: true});
+	})()`, nil)
+	var first string
+	home.Eval(`document.querySelector(".request-card").id`, &first)
+	v.send("POST", "/approvals/"+first, v.fillForm("/approvals/"+first, "remark", "key", v.key, "text", "Not this file."))
+	waitForScript(t, home, `document.getElementById("said").textContent.startsWith("Nothing was sent")`) // nor of what was not read
 
 	waitForScript(t, home, `document.querySelector("html.is-live")`)
 	home.Eval(`window.away = window.fetch, window.fetch = () => Promise.reject(new Error("away"))`, nil)
