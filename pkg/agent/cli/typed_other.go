@@ -1,0 +1,7 @@
+//go:build !linux && !darwin
+
+package cli
+
+import "os"
+
+func dropTyped(*os.File) {}
