@@ -68,15 +68,17 @@
   });
 
   // Who presses twice starts one run: what a form asks for is under way.
-  // Nor does a press decide about a request that has just changed, or come to stand where another stood.
-  let changed = 0;
+  // Nor does a press decide about a request that has just changed, or come to stand where another stood: here, or where that was decided.
+  let changed = Number(session?.getItem("pressed") || 0);
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
-    if (e.target.closest(".request-card") && Date.now() - changed < 1000) {
+    const decides = e.target.closest(".request-card");
+    if (decides && Date.now() - changed < 1000) {
       e.preventDefault();
       document.getElementById("said").textContent = "Nothing was sent: the requests had just changed or moved. Look again, then press again.";
       return;
     }
+    if (decides) session?.setItem("pressed", Date.now());
     if (Date.now() - Number(e.target.dataset.sent || 0) < 5000) e.preventDefault();
     else e.target.dataset.sent = Date.now();
   });

@@ -682,6 +682,13 @@ func TestConsoleShowsNothingStale(t *testing.T) {
 	home.Eval(`window.fetch = window.away`, nil)
 	waitForScript(t, home, `document.querySelector("html.is-live")`)
 	waitForScript(t, home, `document.getElementById("said").textContent === "2 requests wait for a decision."`)
+
+	home.Click(".request-card button[value=approve]")
+	home.Settle()
+	home.Eval(`sessionStorage.setItem("pressed", Number(sessionStorage.getItem("pressed")) + 1e6)`, nil) // no time goes by
+	home.Goto(s.URL + "/")
+	home.Click(".request-card button[value=approve]")
+	waitForScript(t, home, `document.getElementById("said").textContent.startsWith("Nothing was sent")`) // pressed twice
 }
 
 // What is started on a page is watched on its run's page, is decided on the card and goes on there; then it is
