@@ -53,8 +53,8 @@ func (r Root) openFile(name string) (*os.File, fs.FileInfo, error) {
 	return openRegular(root, p)
 }
 
-// open opens the folder for the use of clean paths. Those of a store directory are refused, which the command line makes
-// where it is called: with its token, keys and secrets calls are approved and made.
+// open opens the folder for the use of clean paths. Those of a store directory are refused, which the command line
+// makes where it is called: with its token, keys and secrets calls are approved and made.
 func (r Root) open(paths ...string) (*os.Root, error) {
 	root, err := os.OpenRoot(string(r))
 	if err != nil {
