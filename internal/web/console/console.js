@@ -72,8 +72,8 @@
   let changed = Number(session?.getItem("pressed") || 0);
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
-    const decides = e.target.closest(".request-card");
-    if (decides && Date.now() - changed < 1000) {
+    const decides = e.target.closest(".request-card") && e.submitter?.matches(".approve, .deny, .again");
+    if (decides && Date.now() - changed < 700) {
       e.preventDefault();
       document.getElementById("said").textContent = "Nothing was sent: the requests had just changed or moved. Look again, then press again.";
       return;
