@@ -402,6 +402,8 @@ func TestBadMessagesUnasked(t *testing.T) {
 			t.Errorf("%.300s before a result: got %s (%s), want %s", message, got.Code, got.Message, ofCall)
 		}
 	}
+	log := `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"debug","data":"busy"}}`
+	sends(strings.Repeat(log+"\n\ndata: ", 2000)+log, okMCP, okMCP)
 	for _, with := range []string{
 		"", `,"params":7`, `,"params":{"a":1,"a":2}`,
 		`,"params":{"_meta":{"progressToken":` + id + `},"requestId":` + id + `}`,

@@ -83,9 +83,9 @@ func TestHostileToListing(t *testing.T) {
 		}, "it sent more than 65536 bytes in one answer"},
 		"notifications by the thousand": {list, func(p *peer, w http.ResponseWriter, _ ask) {
 			stream(w)
-			one := `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}` + "\n\n"
-			flood(p, w, lines(100, one), 0)
-		}, "it sent more than 1000 messages or 4194304 bytes that nobody asked for"},
+			one := `data: {"jsonrpc":"2.0","method":"notifications/message","params":"` + lines(1<<14, "x") + "\"}\n\n"
+			flood(p, w, one, 0)
+		}, "it sent more than 4194304 bytes that nobody asked for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t)

@@ -133,8 +133,8 @@ const (
 	maxMessage = 16 << 20       // of one message
 	maxMCPBody = 2 * maxMessage // of one answer over HTTP: a stream of messages
 	maxRefusal = 64 << 10       // of an answer over HTTP that says no
-	maxUnasked = 1000           // messages on one connection that answer nothing, such as notifications
-	maxIdle    = 4 << 20        // of those messages
+	maxIdle    = 4 << 20        // of all messages on one connection that answer nothing, such as notifications
+	minMessage = 64             // what each of them counts beside its parameters
 
 	maxMCPText = 8 << 20 // of a result's text; the runtime shortens what is long
 	maxParts   = 1000    // of a result's content
