@@ -177,7 +177,7 @@ func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" +
 func judgeOutput(
 	d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error,
 ) run.Replied {
-	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, joinPieces(s, e.Text))), agent.OutputLimits)
+	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, JoinPieces(s, e.Text))), agent.OutputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
 	} else if err = valid(value); err != nil && !errors.As(err, new(WrongOutput)) {

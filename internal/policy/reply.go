@@ -25,14 +25,14 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	e.Cost = d.Model.ChainModel(r.Place).Price.Of(r.Usage)
 	e.Halt = haltAfterReply(d, s, e)
 	if unread != nil {
-		e.Correction = textCallCorrection(d, unread, joinPieces(s, r.Text))
+		e.Correction = textCallCorrection(d, unread, JoinPieces(s, r.Text))
 	}
 	if r.Truncated {
 		e = askToContinue(d, s, e)
 	}
 	e = withMemory(d, s, e)
 	if len(e.Calls) == 0 && !e.Correction.Continues() {
-		e.Text += cutNotice(d, joinPieces(s, e.Text), e.Stop)
+		e.Text += cutNotice(d, JoinPieces(s, e.Text), e.Stop)
 	}
 	if e.Summary && e.Text == "" && d.Output.Format != agent.OutputJSON {
 		e.Static = d.Word(agent.WordNoSummary, nil)
@@ -172,6 +172,9 @@ func chooseCalls(d *agent.Definition, calls []agent.ReplyCall) []int {
 	return places
 }
 
+// maxContinued is the longest text in bytes behind which a model is asked to go on: all pieces are one output.
+const maxContinued = 128 << 10
+
 // askToContinue asks the model to go on with a reply that the output limit cut short (presets 5), if the definition
 // allows it and another inference is left. Otherwise the text stands as it is.
 func askToContinue(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
@@ -179,7 +182,8 @@ func askToContinue(d *agent.Definition, s *run.AgentState, e run.Replied) run.Re
 	if s.Correction.Continues() {
 		prompts = s.Cut.Prompts
 	}
-	if prompts >= d.Model.Continuations || len(e.Calls) > 0 || e.Summary || e.Halt != nil || isLastInference(d, s, e) {
+	if prompts >= d.Model.Continuations || len(JoinPieces(s, e.Text)) > maxContinued || len(e.Calls) > 0 || e.Summary ||
+		e.Halt != nil || isLastInference(d, s, e) {
 		return e
 	}
 	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Text: d.Word(agent.WordGoOn, nil)}
@@ -194,8 +198,8 @@ func isLastInference(d *agent.Definition, s *run.AgentState, e run.Replied) bool
 	return quotaUsed(d, &after)
 }
 
-// joinPieces returns the text of a reply to s, joined to the pieces that it continues.
-func joinPieces(s *run.AgentState, text string) string {
+// JoinPieces returns the text of a reply to s, joined to the pieces that it continues.
+func JoinPieces(s *run.AgentState, text string) string {
 	if !s.Correction.Continues() {
 		return text
 	}

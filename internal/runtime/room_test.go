@@ -179,3 +179,36 @@ func TestBuilderIsNoPartOfTheBody(t *testing.T) {
 		require.ErrorIs(t, errOf(w.starter().Start(w.ctx, r)), runtime.ErrKeyReused)
 	})
 }
+
+// A reply that an entry holds is kept, though its text is stored twice as the run's output. A larger one is a model's
+// failure. Reasoning that does not fit is left out.
+func TestLargestReplies(t *testing.T) {
+	text := func(kib int) string { return strings.Repeat("t", kib<<10) }
+	thought := []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: text(190)}}}
+	call := func(kib int) agent.Reply { return calls(fmt.Sprintf(`refund c1 {"m":%q}`, text(kib))) }
+	for name, c := range map[string]struct {
+		reply   agent.Reply
+		reason  run.Reason
+		asked   int
+		waiting int
+	}{
+		"text":           {agent.Reply{Text: text(380), Reasoning: thought}, run.ReasonNaturalEnd, 1, 0},
+		"larger text":    {agent.Reply{Text: text(390)}, run.ReasonError, 1, 0},
+		"pieces":         {agent.Reply{Text: text(125), Truncated: true, StopReason: "length"}, run.ReasonNaturalEnd, 2, 0},
+		"arguments":      {agent.Reply{Calls: call(255).Calls, Reasoning: thought}, run.ReasonSuspended, 1, 1},
+		"more arguments": {agent.Reply{Text: text(200), Calls: call(255).Calls}, run.ReasonError, 1, 0},
+	} {
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.def.Model.Continuations = 5
+			w.startWith(c.reply, c.reply, c.reply)
+			w.drive(0)
+			s := w.state()
+			require.Equal(t, c.reason, s.Reason)
+			require.Len(t, w.model.asked, c.asked)
+			require.Len(t, s.Waits(), c.waiting)
+			if c.reason == run.ReasonError {
+				require.Equal(t, run.CodeModelFailed, s.Error.Code)
+			}
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
@@ -347,7 +348,9 @@ func (a *attempt) ask(ctx context.Context, req agent.Request) (agent.Reply, int,
 		a.warn("count the tokens of run "+s.Run, errNoUsage)
 	}
 	switch {
-	case err == nil, errors.As(err, new(*agent.ModelError)):
+	case err == nil:
+		err = a.fitReply(&reply)
+	case errors.As(err, new(*agent.ModelError)):
 	case !errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("ask the model: %w", err)
 	case policy.TimeLeft(a.def, s, reply.At) <= 0:
@@ -356,6 +359,34 @@ func (a *attempt) ask(ctx context.Context, req agent.Request) (agent.Reply, int,
 		err = fmt.Errorf("%w: %w", ErrModelBusy, err)
 	}
 	return reply, requests, err
+}
+
+// maxEntry is the most bytes of an entry with a reply. The rest of its item is for what follows from the reply.
+const maxEntry = store.MaxItem - 16<<10
+
+// fitReply returns a model error if the draft's entry has no room for a reply. The reply's reasoning is left out if
+// only that is too large. A text that continues pieces needs room for all of them, since it is the run's output.
+func (a *attempt) fitReply(r *agent.Reply) error {
+	stored, err := a.draft.Stored()
+	if err != nil {
+		return fmt.Errorf("store the reply: %w", err)
+	}
+	room := maxEntry - len(stored)
+	size := jsonx.StoredLen(policy.JoinPieces(&a.draft.State, r.Text)) + len(r.StopReason)
+	for _, c := range r.Calls {
+		size += 256 + 2*jsonx.StoredLen(c.Name) + len(policy.PlannedCall(a.def, c.ID, c).Input)
+	}
+	if size > room {
+		return &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model,
+			Message: fmt.Sprintf("the reply has %d bytes, at most %d can be stored", size, room)}
+	}
+	for _, thought := range r.Reasoning {
+		size += jsonx.StoredLen(thought.Text) + jsonx.StoredLen(thought.Signature) + 2*len(thought.Redacted)
+	}
+	if size > room {
+		r.Reasoning = nil
+	}
+	return nil
 }
 
 // checkOutput adds to a reply what is wrong with it as an output, by its schema and by the agent's own check.
@@ -428,10 +459,10 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 }
 
 // commitTurn commits a planned entry. If the entry would end the run but an input arrived first, it is committed
-// without the end, and the run continues (rule 4).
+// without the end, and the run continues (rule 4). If it is too large with the run's output, the next step ends the run.
 func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
 	err := a.commit(ctx, t.draft, a.def)
-	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {
+	if t.open != nil && (errors.Is(err, store.ErrInboxMoved) || errors.Is(err, store.ErrTooLarge)) {
 		t.draft, t.open = t.open, nil
 		err = a.commit(ctx, t.draft, a.def)
 	}
