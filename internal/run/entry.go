@@ -111,6 +111,8 @@ type Draft struct {
 	Before AgentState // the state the draft began with; must not be changed
 
 	stored []byte // the stored form of Entry, kept until Entry changes; nil = not made yet
+	sized  int    // so many of the entry's events have size bytes
+	size   int
 }
 
 // NewDraft starts the entry after s.
@@ -171,6 +173,15 @@ func (d *Draft) Committed() AgentState {
 	_, _ = d.Stored() // sets the hash; an entry that cannot be stored has none
 	s.enter(d.Entry)
 	return s
+}
+
+// Size returns the length in bytes of the entry's events in stored form.
+func (d *Draft) Size() int {
+	for ; d.sized < len(d.Entry.Events); d.sized++ {
+		raw, _ := MarshalEvent(d.Entry.Events[d.sized]) // an event that cannot be stored fails with its entry
+		d.size += len(raw)
+	}
+	return d.size
 }
 
 // Empty reports whether nothing has been added.

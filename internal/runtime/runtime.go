@@ -182,9 +182,15 @@ func isFinal(err error) bool {
 // is for the entry itself, the view, the inbox and other records.
 const maxRequestWrites = store.MaxOps - 20
 
-// isFull reports whether an entry writes as many requests as it may, counting the most that requestOps may write.
-// Anything else has to wait for the next entry.
+// maxFacts is how many bytes of facts leave an entry room for the largest one more.
+const maxFacts = 128 << 10
+
+// isFull reports whether an entry writes as many requests as it may, counting the most that requestOps may write, or
+// has more than maxFacts. Anything else has to wait for the next entry.
 func isFull(d *run.Draft) bool {
+	if d.Size() > maxFacts {
+		return true
+	}
 	n := 0
 	for _, e := range d.Entry.Events {
 		switch e := e.(type) {
