@@ -91,9 +91,12 @@ func uniqueTools[T any](list []T, tool func(T) string) (each []string) {
 	return each
 }
 
+// maxBlocked is about how many bytes a request about tools has at most, if it is about several calls.
+const maxBlocked = 256 << 10
+
 // BlockRound applies block_and_retry to a round before any of its calls runs: calls that lack a permission fail at
-// once, and one request asks for all of them. gate returns the verdict on a call. underWay reports calls that are
-// already under way. nil means that nothing is blocked.
+// once, and one request asks for all of them that it has room for. gate returns the verdict on a call. underWay reports
+// calls that are already under way. nil means that nothing is blocked.
 func BlockRound(
 	d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time,
 	underWay func(id string) bool,
@@ -104,6 +107,7 @@ func BlockRound(
 	sim := *s // the state after each call has used its permission, as the next call sees it
 	var r run.PermissionRequested
 	var refused []run.Event
+	size := 0
 	for _, c := range s.Live {
 		if c.Status != run.StatusNew && c.Status != run.StatusResuming || underWay(c.ID) {
 			continue
@@ -116,6 +120,11 @@ func BlockRound(
 			sim.Permissions.Count(c.Tool, g.Claim.Digest)
 		}
 		if g.Block == nil {
+			continue
+		}
+		people, _ := json.Marshal([]any{g.Rule.Approvers, g.Rule.Above, g.Rule.Escalate, g.Rule.AboveTo, g.Rule.Note})
+		if size += len(c.Input) + 2*len(people); size > maxBlocked && refused != nil { // a standing grant lists them, too
+			refused = append(refused, *refuseCall(c, run.WhyTooManyOpen, agent.TextRequestFull(c.Name), g.Rule).Refuse)
 			continue
 		}
 		refused = append(refused, *g.Block)

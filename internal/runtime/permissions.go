@@ -255,10 +255,11 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 	}
 	request.Reason = why
 	events[0] = request
-	if r.def.Early == agent.EarlyKeep { // people may decide while other calls run
+	// people may decide while other calls run
+	if r.def.Early == agent.EarlyKeep || r.def.Executor == agent.ExecutorParallelStreaming {
 		p.raiseDue(dueFirst)
 	}
-	if err := r.suspend(p, events...); err != nil {
+	if err := p.settle(events...); err != nil {
 		return err
 	}
 	for _, id := range blocked {

@@ -22,7 +22,8 @@ type batchPlan struct {
 	taken   []*execution // finished executions whose results are in the draft or not needed any more
 	due     due
 	settles bool // the draft settles or suspends calls
-	full    bool // the draft writes as many requests as an entry may; the rest waits for the next entry
+	full    bool // the draft writes as much as an entry may; the rest waits for the next entry
+	asked   int  // bytes of the requests of suspended calls, which its transaction writes beside the entry
 	// calls that kept decisions have settled. They are claimed in a later entry, because one entry can write a request
 	// only once
 	early map[string]bool
@@ -48,12 +49,21 @@ func (p *batchPlan) settle(events ...run.Event) error {
 	return p.draft.Add(events...)
 }
 
-// suspend adds events that suspend a call. Under a streaming executor people may decide it while other calls run.
-func (r *round) suspend(p *batchPlan, events ...run.Event) error {
+// isFull reports whether the entry or what is written beside it leaves no room for more: see isFull.
+func (p *batchPlan) isFull() bool { return p.asked > maxFacts || isFull(p.draft) }
+
+// suspend adds an event that suspends a call. Under a streaming executor people may decide it while other calls run.
+func (r *round) suspend(p *batchPlan, call string, event run.Event) error {
 	if r.def.Executor == agent.ExecutorParallelStreaming {
 		p.raiseDue(dueFirst)
 	}
-	return p.settle(events...)
+	if err := p.settle(event); err != nil {
+		return err
+	}
+	c, _ := p.draft.State.Call(call)
+	op, err := approval.CreateOp(approval.NewCallRequest(r.def, &p.draft.State, c))
+	p.asked += len(op.Item.Body)
+	return err
 }
 
 // mustCommit reports whether the draft must be committed before anything is launched or awaited.
@@ -82,7 +92,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 	}
 	size := 0
 	for _, f := range r.inflight.results() {
-		if p.full = isFull(d); p.full {
+		if p.full = p.isFull(); p.full {
 			return p, nil
 		}
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
@@ -107,7 +117,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		return p, nil
 	}
 	for {
-		if p.full = isFull(d); p.full {
+		if p.full = p.isFull(); p.full {
 			return p, nil
 		}
 		progress, err := r.gateCalls(ctx, p)
@@ -119,7 +129,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 			p.raiseDue(dueFirst)
 			return p, nil
 		}
-		if p.full = isFull(d); err != nil || !progress || p.full {
+		if p.full = p.isFull(); err != nil || !progress || p.full {
 			return p, err
 		}
 		if err := r.applyEarlyDecisions(ctx, p); err != nil {
@@ -194,7 +204,7 @@ func (r *round) gateCalls(ctx context.Context, p *batchPlan) (bool, error) {
 		if !c.Open() || unsent || r.inflight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
-		if isFull(p.draft) {
+		if p.isFull() {
 			return progress, nil
 		}
 		before := len(p.draft.Entry.Events)
@@ -242,9 +252,9 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 			err = p.settle(e)
 		}
 	case g.Ask:
-		err = r.suspend(p, p.unknownOutcome(c))
+		err = r.suspend(p, c.ID, p.unknownOutcome(c))
 	case g.Suspend != nil:
-		err = r.suspend(p, *g.Suspend)
+		err = r.suspend(p, c.ID, *g.Suspend)
 	case g.Refuse != nil:
 		err = p.settle(*g.Refuse)
 	case c.Budget: // people approved the raise: that uses up the approval without a tool
@@ -361,7 +371,7 @@ func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call) error
 		switch report := report.(type) {
 		case run.CallSuspended: // the tool had asked for input
 			if err = p.settle(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err == nil {
-				err = r.suspend(p, r.inputRequest(p, c, report))
+				err = r.suspend(p, c.ID, r.inputRequest(p, c, report))
 			}
 		case run.CallFinished:
 			err = p.settle(run.Answered{Call: c.ID, Content: report.Content, Blob: report.Blob, IsError: report.IsError,
@@ -381,7 +391,7 @@ func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call) error
 		renewed, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, renewed)
 	default:
-		return r.suspend(p, p.unknownOutcome(c))
+		return r.suspend(p, c.ID, p.unknownOutcome(c))
 	}
 }
 
@@ -464,7 +474,7 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 			notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
 			err = p.settle(*notAsked)
 		default:
-			err = r.suspend(p, r.inputRequest(p, c, e))
+			err = r.suspend(p, c.ID, r.inputRequest(p, c, e))
 		}
 	default:
 		err = p.settle(e)

@@ -9,8 +9,8 @@ import (
 )
 
 // TestManyApprovalsAreClaimedInSeveralEntries: each of 100 approvals is used up by the claim of its call, which is a
-// write beside the entry; all are decided before the first call may run. No entry holds all that the calls depend on. As a file of the corpus it would be played
-// with a crash at each of its thousand calls of a port.
+// write beside the entry; all are decided before the first call may run. No entry holds all that the calls depend on.
+// As a file of the corpus it would be played with a crash at each of its thousand calls of a port.
 func TestManyApprovalsAreClaimedInSeveralEntries(t *testing.T) {
 	const calls = 100
 	var replies, people []string
@@ -39,7 +39,40 @@ permission: {approvers: ["user:ana"]}
 %s
 -- want.json --
 {"status": "done", "reason": "natural_end", "executed": {"pay": %d, "look": %d}, "waiting": []}
-`, calls, strings.Repeat("v", 8<<10), strings.Join(replies, ", "), strings.Join(people, "\n"), calls, 2*calls))
+`, calls, strings.Repeat("v", 5<<10), strings.Join(replies, ", "), strings.Join(people, "\n"), calls, 2*calls))
 	require.NoError(t, err)
 	require.Empty(t, s.Run(Options{}).Failures)
+}
+
+// TestManyApprovers: requests that name many people fill neither an item nor a transaction. Under block_and_retry, calls
+// for which the one request has no room are refused.
+func TestManyApprovers(t *testing.T) {
+	for mode, c := range map[string]struct{ calls, people int }{
+		"block_and_retry": {60, 100}, "suspend_and_replay": {50, 1600},
+	} {
+		var calls, people []string
+		for i := range c.calls {
+			calls = append(calls, fmt.Sprintf(`{"id": "c%d", "name": "pay", "input": {}}`, i))
+		}
+		for i := range c.people {
+			people = append(people, fmt.Sprintf("user:%050d", i))
+		}
+		s, err := Load("approvers.txtar", fmt.Appendf(nil, `-- agent.yaml --
+name: billing
+preset: tirea
+system: You run the billing desk.
+limits: {open: 80}
+permission: {mode: %s, default: ask, approvers: ["%s"]}
+-- input.json --
+{"message": "Pay."}
+-- tools.yaml --
+- {name: pay, kind: internal, effect: non_idempotent, description: Pay., schema: {type: object}, results: [{text: paid}]}
+-- model.jsonl --
+{"calls": [%s]}
+%s-- want.json --
+{"status": "waiting"}
+`, mode, strings.Join(people, `", "`), strings.Join(calls, ", "), map[bool]string{true: "{\"text\": \"I wait.\"}\n"}[mode == "block_and_retry"]))
+		require.NoError(t, err)
+		require.Empty(t, s.Run(Options{}).Failures, mode)
+	}
 }
