@@ -169,7 +169,9 @@ func newEditFields(
 		return "", nil, err
 	}
 	var out bytes.Buffer
-	err = json.Indent(&out, args, "", "  ")
+	if err = json.Indent(&out, args, "", "  "); err == nil && out.Len() > maxForm/2 { // a form could not bring it back
+		out = *bytes.NewBuffer(args)
+	}
 	return out.String(), newFields(known.Schema(a), out.Bytes(), typed), err
 }
 

@@ -199,6 +199,29 @@ func (r queued) FindApprovals(_ context.Context, q approval.Query) (p api.Page[a
 	return p, nil
 }
 
+// However long what is asked, the queue and the page behind a link are there.
+func TestLargestRequestsAreShown(t *testing.T) {
+	w, a, at := asked(t)
+	deep := strings.Repeat("[", 60) + strings.Repeat("0,", 120_000) + "0" + strings.Repeat("]", 60)
+	a.Args = json.RawMessage(`{"` + strings.Repeat("k", 10_000) + `":` + deep + `}`)
+	w.reading(func(r *approval.Approval) { r.Args = a.Args })
+	require.Equal(t, http.StatusOK, w.do("GET", at, nil).status)
+	a.Args = json.RawMessage(`{"a":"` + strings.Repeat("'", 250<<10) + `"}`)
+	w.console("user:ana", func(c *web.Console) { c.Read = manyAsked{all: slices.Repeat([]approval.Approval{a}, 60)} })
+	page := w.do("GET", w.server.URL, nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Contains(t, page.body, "There are more behind them.")
+}
+
+type manyAsked struct {
+	runs
+	all []approval.Approval
+}
+
+func (m manyAsked) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
+	return api.Page[approval.Approval]{Items: m.all}, nil
+}
+
 // What a run below asks is on the page of the run above, however many other requests are older; a link leads to the run
 // that it continues. Why it stopped is said in words.
 func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,9 +16,10 @@ import (
 
 // Bounds of the queue.
 const (
-	queueLimit = 50   // requests that it shows
-	maxQueued  = 1000 // requests that it looks through
-	maxBuilt   = 200  // requests whose risk it finds out
+	queueLimit = 50      // requests that it shows
+	queueBytes = 1 << 20 // bytes of requests that it shows, but for the first; HTML can take 20 times as many
+	maxQueued  = 1000    // requests that it looks through
+	maxBuilt   = 200     // requests whose risk it finds out
 )
 
 // queuePage is the view of queue.html: open requests, the longest waiting first.
@@ -103,9 +105,9 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	if err != nil {
 		return page, err
 	}
-	built := 0
+	built, size := 0, 0
 	for _, a := range all {
-		if page.More = len(page.Cards) == queueLimit || built == maxBuilt; page.More {
+		if page.More = len(page.Cards) == queueLimit || built == maxBuilt || size > queueBytes; page.More {
 			break
 		}
 		if q["agent"] != "" && a.Agent != q["agent"] || a.ExpiresAt.Sub(now) > within ||
@@ -119,6 +121,7 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 		built++
 		if q["risk"] == "" || string(card.Shown.Risk) == q["risk"] {
 			page.Cards = append(page.Cards, card)
+			size += storedSize(a)
 		}
 	}
 	title := "Approvals"
@@ -142,6 +145,11 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	page.Risks = newOptions(q["risk"], "", "any", "high", "high", "medium", "medium", "low", "low", "none", "none")
 	page.Within = newOptions(q["within"], "", "any time", "hour", "an hour", "day", "a day")
 	return page, nil
+}
+
+func storedSize(a approval.Approval) int {
+	stored, _ := json.Marshal(a) // what was read can be written
+	return len(stored)
 }
 
 // openRequests returns the requests that wait for a decision, the longest waiting first, and whether there are more.

@@ -253,6 +253,7 @@ type pageBuilder struct {
 	back  string // the path that forms lead back to
 	spans int    // remaining spans
 	left  int    // remaining characters of messages, and bytes of arguments and results
+	cards int    // bytes of the requests that are shown
 }
 
 // newText renders foreign text, without marks if the page has too many spans.
@@ -302,11 +303,9 @@ func (s *pageBuilder) newWaitItems(ctx context.Context, part []policy.SeenMessag
 				What:  "of agent " + show.Foreign(a.Agent).String() + " waits for people",
 				Child: a.Run, ChildLabel: "The run that asks",
 			}
-			card, err := s.newRequestCard(ctx, a, s.back)
-			if err != nil {
+			if item.Card, err = s.newCard(ctx, a); err != nil {
 				return nil, err
 			}
-			item.Card = &card
 			out = append(out, item)
 		}
 	}
@@ -336,6 +335,15 @@ func (s *pageBuilder) loadCard(ctx context.Context, id string) (*requestCard, er
 	if err != nil {
 		return nil, err
 	}
+	return s.newCard(ctx, a)
+}
+
+// newCard returns the card of a request; nil = the page has no room, and only the queue has it.
+func (s *pageBuilder) newCard(ctx context.Context, a approval.Approval) (*requestCard, error) {
+	if s.cards > queueBytes {
+		return nil, nil
+	}
+	s.cards += storedSize(a)
 	card, err := s.newRequestCard(ctx, a, s.back)
 	return &card, err
 }

@@ -302,10 +302,15 @@ func countSpans(all []show.Row) (n int) {
 	return n
 }
 
+// joinArguments returns the text of arguments. What is deeper than a page indents has its depth as a number, since
+// spaces would make a page of many deep values too large.
 func joinArguments(all []show.Row) string {
 	var out strings.Builder
 	for _, a := range all {
-		out.WriteString(strings.Repeat(" ", a.Depth))
+		out.WriteString(strings.Repeat(" ", min(a.Depth, maxDepth)))
+		if a.Depth > maxDepth {
+			fmt.Fprintf(&out, "%d› ", a.Depth)
+		}
 		out.WriteString(a.Label.String())
 		out.WriteString(": ")
 		out.WriteString(a.Value.String())

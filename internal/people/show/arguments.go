@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -325,7 +326,7 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	back := map[*mask.Value]json.RawMessage{}
-	if err := findMasked(stored).restore(v, "", back); err != nil {
+	if err := findMasked(stored).restore(v, new([]byte), back); err != nil {
 		return nil, err
 	}
 	return jsonx.CompactJSON(replaceValues(v, back), jsonx.JSONLimits{})
@@ -349,56 +350,59 @@ func findMasked(v *mask.Value) maskedValues {
 	h := maskedValues{
 		map[*mask.Value]json.RawMessage{}, map[string]*mask.Value{}, map[string]string{}, map[string]bool{},
 	}
-	h.collect(v, "")
+	h.collect(v, new([]byte))
 	return h
 }
 
-// collect finds the masked values in v. A value is masked as a whole.
-func (h maskedValues) collect(v *mask.Value, at string) {
+// collect finds the masked values in v, whose JSON pointer at is. A value is masked as a whole.
+func (h maskedValues) collect(v *mask.Value, at *[]byte) {
 	secretKey := func(m mask.Member) bool { return len(mask.Secrets(m.Key)) > 0 }
 	if v.Secret != "" || len(v.Hidden) > 0 || slices.ContainsFunc(v.Members, secretKey) {
 		placeholder := fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.masked)+1, placeholderEnds)
-		h.placeholders[v], h.masked[at] = json.RawMessage(placeholder), v
+		h.placeholders[v], h.masked[string(*at)] = json.RawMessage(placeholder), v
 		return
 	}
 	if v.Kind == mask.String && strings.Contains(v.Text, placeholderBegins) {
-		h.texts[at] = v.Text
+		h.texts[string(*at)] = v.Text
 	}
+	above := len(*at)
 	for i, m := range v.Members {
-		under := pointer(at, v.Kind, i, m.Key)
+		*at = appendPointer((*at)[:above], v.Kind, i, m.Key)
 		if strings.Contains(m.Key, placeholderBegins) {
-			h.keys[under] = true
+			h.keys[string(*at)] = true
 		}
-		h.collect(m.Value, under)
+		h.collect(m.Value, at)
 	}
 }
 
-func pointer(at string, of mask.Kind, i int, key string) string {
+// appendPointer adds a member to a JSON pointer. One buffer serves all members, since a pointer may have long keys.
+func appendPointer(at []byte, of mask.Kind, i int, key string) []byte {
 	if of == mask.Array {
-		return fmt.Sprintf("%s/%d", at, i)
+		return strconv.AppendInt(append(at, '/'), int64(i), 10)
 	}
-	return at + jsonx.FormatPointer([]string{key})
+	return append(at, jsonx.FormatPointer([]string{key})...)
 }
 
 // restore collects the stored values for the placeholders in v.
-func (h maskedValues) restore(v *mask.Value, at string, back map[*mask.Value]json.RawMessage) error {
+func (h maskedValues) restore(v *mask.Value, at *[]byte, back map[*mask.Value]json.RawMessage) error {
 	if v.Kind == mask.String && strings.Contains(v.Text, placeholderBegins) {
-		switch stored, held := h.masked[at]; {
+		switch stored, held := h.masked[string(*at)]; {
 		case held && string(h.placeholders[stored]) == string(v.Raw):
 			back[v] = stored.Raw
 			return nil
-		case h.texts[at] == v.Text: // it was there before
+		case h.texts[string(*at)] == v.Text: // it was there before
 			return nil
 		}
-		return &EditError{Pointer: at, Problem: "a masked value may stay where it was, or be replaced as a whole; it " +
+		return &EditError{Pointer: string(*at), Problem: "a masked value may stay where it was, or be replaced as a whole; it " +
 			"cannot be moved, copied or made a part of something"}
 	}
+	above := len(*at)
 	for i, m := range v.Members {
-		under := pointer(at, v.Kind, i, m.Key)
-		if strings.Contains(m.Key, placeholderBegins) && !h.keys[under] {
-			return &EditError{Pointer: at, Problem: "a masked value cannot be a key"}
+		*at = appendPointer((*at)[:above], v.Kind, i, m.Key)
+		if strings.Contains(m.Key, placeholderBegins) && !h.keys[string(*at)] {
+			return &EditError{Pointer: string((*at)[:above]), Problem: "a masked value cannot be a key"}
 		}
-		if err := h.restore(m.Value, under, back); err != nil {
+		if err := h.restore(m.Value, at, back); err != nil {
 			return err
 		}
 	}
