@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -297,6 +298,29 @@ func TestTicket(t *testing.T) {
 		require.Equal(t, 202, got.status, got.body)
 		require.Contains(t, got.body, `"applied":false`)
 	}
+}
+
+// A page has fewer elements than it may where they would be more than a function's answer holds.
+func TestPagesFitAnAnswer(t *testing.T) {
+	b := newBench(t, pay)
+	id := agent.RunID("default", "payer", "large")
+	long := []run.UserBlock{{Block: run.Text{Text: strings.Repeat("x", 280_000)}}}
+	s := run.AgentState{}
+	for i := range 20 {
+		var fact run.Event = run.InputReceived{Slot: int64(i), ID: "m" + strconv.Itoa(i), Blocks: long}
+		if i == 0 {
+			fact = run.RunStarted{Tenant: "default", Run: id, Agent: "payer", Definition: "d", Owner: "x", MaxInteractions: 9, Messages: long}
+		}
+		d := run.NewDraft(s, "w", time.Unix(int64(i), 0))
+		require.NoError(t, d.Add(fact))
+		require.NoError(t, b.Ports.Journal.Append(t.Context(), s, d))
+		s = d.Committed()
+	}
+	require.Len(t, everyPage(t, func(cursor string) (api.Page[api.Message], error) {
+		p, err := b.client.Messages(t.Context(), id, cursor, 0)
+		require.LessOrEqual(t, len(p.Items), 14)
+		return p, err
+	}), 20)
 }
 
 // What has left the conversation is in the pages of its messages, marked, and not in the run.

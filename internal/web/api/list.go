@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -16,6 +17,8 @@ const (
 	// maxStorePages is how many pages of the store are read for one page of results. A filtered page may therefore be
 	// short or empty and still have a cursor.
 	maxStorePages = 20
+	// maxPageBytes is the most bytes of a page of several elements. A function's answer may have 4.5 MB.
+	maxPageBytes = 4_000_000
 )
 
 // Page is a page of a list.
@@ -28,28 +31,42 @@ type Page[T any] struct {
 // "" at the end. The error of a cursor that no page gave is store.ErrInvalid.
 type fetch[T any] func(limit int, cursor string) (items []T, next string, err error)
 
-// readPage answers a request for a list.
+// readPage answers a request for a list. A page that would have too many bytes is read again with half of its elements.
 func readPage[T any](r *http.Request, f fetch[T]) (int, any, error) {
 	q := r.URL.Query()
 	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
-	p := Page[T]{Items: []T{}, Cursor: q.Get("cursor")}
+	for {
+		p, err := readElements(n, q.Get("cursor"), f)
+		if err != nil {
+			return 0, nil, err
+		}
+		body, err := jsonx.MarshalVerbatim(p)
+		if err != nil || len(body) <= maxPageBytes || len(p.Items) <= 1 {
+			return http.StatusOK, p, err
+		}
+		n = len(p.Items) / 2
+	}
+}
+
+func readElements[T any](n int, cursor string, f fetch[T]) (Page[T], error) {
+	p := Page[T]{Items: []T{}, Cursor: cursor}
 	for looks := 0; len(p.Items) < n && looks < maxStorePages; looks++ {
 		items, next, err := f(n-len(p.Items), p.Cursor)
 		if p.Cursor != "" && errors.Is(err, store.ErrInvalid) {
 			err = badCursor(p.Cursor)
 		}
 		if err != nil {
-			return 0, nil, err
+			return p, err
 		}
 		p.Items, p.Cursor = append(p.Items, items...), next
 		if next == "" {
 			break
 		}
 	}
-	return http.StatusOK, p, nil
+	return p, nil
 }
 
 // convert returns a list whose elements are made from those of another list.
