@@ -33,7 +33,7 @@ func indexKey(tenant string, s Status) string { return "T#" + tenant + "#APPROVA
 func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s", at.UnixMilli(), id) }
 
 func putOp(a Approval) (store.Op, error) {
-	body, err := jsonx.MarshalVerbatim(a.withListedArgs(a.Args, noArgs))
+	body, err := jsonx.MarshalVerbatim(a.withListedArgs(a.Args, noArgs).withTicketArgs(a.Args, nil))
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
@@ -63,6 +63,21 @@ func (a Approval) withListedArgs(was, is json.RawMessage) Approval {
 	p.Calls = slices.Clone(p.Calls)
 	p.Calls[0].Args = is
 	a.Permissions = []Permission{p}
+	return a
+}
+
+// withTicketArgs replaces the arguments of the call that its tool asks about, where the ticket has them as was.
+func (a Approval) withTicketArgs(was, is json.RawMessage) Approval {
+	if a.Ticket == nil {
+		return a
+	}
+	t := *a.Ticket
+	for _, args := range []*json.RawMessage{&t.Parameters, &t.Pending.Arguments} {
+		if bytes.Equal(*args, was) {
+			*args = is
+		}
+	}
+	a.Ticket = &t
 	return a
 }
 
@@ -293,7 +308,7 @@ func readItem(tenant string, it store.Item) (a Approval, err error) {
 		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()
-	a = a.withListedArgs(noArgs, a.Args)
+	a = a.withListedArgs(noArgs, a.Args).withTicketArgs(nil, a.Args)
 	a.Tenant = tenant
 	if err := a.checkItem(id, it); err != nil {
 		return a, err

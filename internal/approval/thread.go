@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -18,7 +17,7 @@ import (
 const (
 	MaxRemarks      = 50
 	MaxRemarkChars  = 4000      // characters of a remark
-	maxRequestBytes = 256 << 10 // bytes of a request with its thread
+	maxRequestBytes = 296 << 10 // bytes of a request with its thread
 	maxPendingBytes = 368 << 10 // bytes of a request whose quorum takes more people
 )
 
@@ -62,10 +61,10 @@ func (d *Desk) AddRemark(ctx context.Context, in RemarkInput) (Approval, error) 
 			return false, fmt.Errorf("add a remark to approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
 		}
 		a.Thread = append(slices.Clip(a.Thread), Remark{By: in.By.ID, At: now, Text: in.Text, Via: in.Via})
-		body, err := jsonx.MarshalVerbatim(a)
-		if err == nil && len(body) > maxRequestBytes {
-			err = fmt.Errorf("add a remark to approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
-				maxRequestBytes, ErrThreadFull)
+		op, err := putOp(*a)
+		if n := len(op.Item.Body); n > maxRequestBytes {
+			err = fmt.Errorf("add a remark to approval %s: it would have %d bytes, at most %d: %w", a.ID, n, maxRequestBytes,
+				ErrThreadFull)
 		}
 		return true, err
 	})

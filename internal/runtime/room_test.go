@@ -186,6 +186,9 @@ func TestLargestReplies(t *testing.T) {
 	text := func(kib int) string { return strings.Repeat("t", kib<<10) }
 	thought := []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: text(190)}}}
 	call := func(kib int) agent.Reply { return calls(fmt.Sprintf(`refund c1 {"m":%q}`, text(kib))) }
+	asks := func(context.Context, tool.Call) (agent.ToolResultData, error) {
+		return agent.ToolResultData{Suspend: &run.Ticket{Message: "Which?"}}, nil
+	}
 	for name, c := range map[string]struct {
 		reply   agent.Reply
 		reason  run.Reason
@@ -196,10 +199,12 @@ func TestLargestReplies(t *testing.T) {
 		"larger text":    {agent.Reply{Text: text(390)}, run.ReasonError, 1, 0},
 		"pieces":         {agent.Reply{Text: text(125), Truncated: true, StopReason: "length"}, run.ReasonNaturalEnd, 2, 0},
 		"arguments":      {agent.Reply{Calls: call(255).Calls, Reasoning: thought}, run.ReasonSuspended, 1, 1},
+		"a question":     {calls(fmt.Sprintf(`pay c1 {"m":%q}`, text(255))), run.ReasonSuspended, 1, 1},
 		"more arguments": {agent.Reply{Text: text(200), Calls: call(255).Calls}, run.ReasonError, 1, 0},
 	} {
 		subtest(t, name, func(t *testing.T, w *world) {
 			w.def.Model.Continuations = 5
+			w.tool("pay").work = asks
 			w.startWith(c.reply, c.reply, c.reply)
 			w.drive(0)
 			s := w.state()
