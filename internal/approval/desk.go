@@ -260,9 +260,13 @@ func (d *Desk) commitDecision(
 		}
 		ops = append(ops, op)
 	}
-	if n := len(ops[0].Item.Body); fact == nil && n > maxPendingBytes {
-		return Approval{}, fmt.Errorf("decide approval %s: the request would have %d bytes, at most %d (a shorter note?): %w",
-			a.ID, n, maxPendingBytes, store.ErrTooLarge)
+	most := maxDecidedBytes
+	if fact == nil {
+		most = maxPendingBytes
+	}
+	if n := len(ops[0].Item.Body); n > most {
+		return Approval{}, fmt.Errorf("decide approval %s: with its arguments and notes the request would have %d bytes, "+
+			"at most %d (a shorter note, or smaller arguments?): %w", a.ID, n, most, store.ErrTooLarge)
 	}
 	if fact == nil { // the request of a run that has ended may still be pending, and takes no more approvals
 		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)

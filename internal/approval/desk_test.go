@@ -370,6 +370,17 @@ func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
 	})
 }
 
+// TestA8LargestEdit: an item holds the arguments of an edit once, beside those that the model sent.
+func TestA8LargestEdit(t *testing.T) {
+	withFixture(t, func(t *testing.T, r *fixture) {
+		large := func(of string) string { return `{"amount":1,"to":"` + strings.Repeat(of, 190<<10) + `"}` }
+		r.startAndPark(large("x"))
+		r.must(r.edit(large("y"), ana))
+		a := r.approval()
+		require.Equal(t, []string{large("y"), large("y"), large("x")}, []string{string(a.Args), string(a.Decisions[0].Args), string(a.OriginalArgs)})
+	})
+}
+
 // TestA12EditIsSaidAgain: whoever got no answer to an edit that takes others besides says it again, about what they were shown, and is told how it stands.
 func TestA12EditIsSaidAgain(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {

@@ -33,7 +33,7 @@ func indexKey(tenant string, s Status) string { return "T#" + tenant + "#APPROVA
 func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s", at.UnixMilli(), id) }
 
 func putOp(a Approval) (store.Op, error) {
-	body, err := jsonx.MarshalVerbatim(a.withListedArgs(a.Args, noArgs).withTicketArgs(a.Args, nil))
+	body, err := jsonx.MarshalVerbatim(a.withListedArgs(a.Args, noArgs).withRepeatedArgs(a.Args, nil))
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
@@ -66,8 +66,15 @@ func (a Approval) withListedArgs(was, is json.RawMessage) Approval {
 	return a
 }
 
-// withTicketArgs replaces the arguments of the call that its tool asks about, where the ticket has them as was.
-func (a Approval) withTicketArgs(was, is json.RawMessage) Approval {
+// withRepeatedArgs replaces the arguments of the request where they are repeated as was: in its edits, and in the ticket
+// of the tool that asks about the call.
+func (a Approval) withRepeatedArgs(was, is json.RawMessage) Approval {
+	a.Decisions = slices.Clone(a.Decisions)
+	for i, d := range a.Decisions {
+		if d.Action == Edit && bytes.Equal(d.Args, was) {
+			a.Decisions[i].Args = is
+		}
+	}
 	if a.Ticket == nil {
 		return a
 	}
@@ -308,7 +315,7 @@ func readItem(tenant string, it store.Item) (a Approval, err error) {
 		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()
-	a = a.withListedArgs(noArgs, a.Args).withTicketArgs(nil, a.Args)
+	a = a.withListedArgs(noArgs, a.Args).withRepeatedArgs(nil, a.Args)
 	a.Tenant = tenant
 	if err := a.checkItem(id, it); err != nil {
 		return a, err

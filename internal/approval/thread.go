@@ -19,6 +19,7 @@ const (
 	MaxRemarkChars  = 4000      // characters of a remark
 	maxRequestBytes = 296 << 10 // bytes of a request with its thread
 	maxPendingBytes = 368 << 10 // bytes of a request whose quorum takes more people
+	maxDecidedBytes = 392 << 10 // bytes of a decided request; the rest of its item is what conditions compare
 )
 
 // The errors of AddRemark, besides those of Decide.

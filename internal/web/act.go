@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // formResult is what a page says about the form that was just sent, and the fields as they were typed.
@@ -335,6 +336,8 @@ func explainError(err error) (status int, text string) {
 		return 0, ""
 	case errors.Is(err, approval.ErrForbidden):
 		return http.StatusForbidden, text
+	case errors.Is(err, store.ErrTooLarge):
+		return http.StatusRequestEntityTooLarge, text
 	case isEdit, isAnswer, errors.Is(err, approval.ErrKind), errors.Is(err, approval.ErrRemark):
 		return http.StatusUnprocessableEntity, text
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Risk is the class of what is asked, by what the definition says of the tool and never by what the model says: see
@@ -382,6 +383,7 @@ var refusals = []struct {
 	{approval.ErrForbidden, "You are not among those who may decide this, as things stand now."},
 	{approval.ErrExpired, "The request has expired: nobody decided in time."},
 	{approval.ErrFinished, "The run has ended: there is nothing left to decide."},
+	{store.ErrTooLarge, "That is too long to be recorded with the request: shorten the note, or what you changed."},
 	{approval.ErrStale, "Somebody changed the arguments meanwhile. Read them again and answer anew."},
 	{approval.ErrPolicyChanged, "The policy that applies has changed since you were asked. Whoever may decide now is " +
 		"asked again, unless it denies the call."},
