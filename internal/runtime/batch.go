@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -341,7 +343,7 @@ func (r *round) isUnlinked(c run.Call) bool {
 const (
 	maxMedia     = 128 << 10     // bytes of base64 in the journal; other media become blobs
 	maxToolMedia = store.MaxBlob // total bytes before base64
-	maxMediaName = 200           // runes
+	maxMediaName = 240           // bytes as stored; a late result has room for 100 such names
 )
 
 // storedMedia holds a result's media in stored form, and notices to the model about media that were left out.
@@ -360,9 +362,11 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (stored store
 				fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i, i))
 			break
 		}
-		m.Name = strings.ToValidUTF8(m.Name, "\uFFFD")
-		if name := []rune(m.Name); len(name) > maxMediaName {
-			m.Name = string(name[:maxMediaName])
+		name := strings.ToValidUTF8(m.Name, "\uFFFD")
+		m.Name = strings.ToValidUTF8(name[:min(len(name), maxMediaName)], "")
+		for jsonx.StoredLen(m.Name) > maxMediaName {
+			_, n := utf8.DecodeLastRuneInString(m.Name)
+			m.Name = m.Name[:len(m.Name)-n]
 		}
 		why, raw := "", []byte(nil)
 		if err := agent.CheckMedia(m); err != nil {

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -339,5 +340,24 @@ func TestAPageThatIsGone(t *testing.T) {
 		c := w.call("c2")
 		require.Equal(t, run.WhyToolError, c.Reason)
 		require.Contains(t, c.Result.Content, "read_more failed: the rest of the result of call c1 cannot be read")
+	})
+}
+
+// The largest result of a call whose run went on elsewhere is a late result: the inbox takes it.
+func TestLargestLateResult(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		m := run.Media{Name: strings.Repeat("\u2028", 200), MediaType: "image/png", Data: strings.Repeat("iVBO", 327)}
+		patch := []run.Patch{{Path: "/x", Value: json.RawMessage(`"` + strings.Repeat("v", 64_000) + `"`)}}
+		w.tool("pay").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+			w.commit("another", run.HandedOver{Owner: "another"})
+			return agent.ToolResultData{
+				Content: strings.Repeat("x", 48_000), Media: slices.Repeat([]run.Media{m}, 100), Patch: patch,
+			}, nil
+		}
+		w.startRound(calls("pay c1"))
+		w.batchRun(0)
+		l, err := w.ports.Journal.Load(w.ctx, tenant, w.run)
+		require.NoError(t, err)
+		require.IsType(t, run.LateResult{}, l.Inbox[0])
 	})
 }
