@@ -56,7 +56,7 @@ func Resolve(
 	for _, left := range listed.Left {
 		if server.Wants(left.Name) {
 			disabled = append(disabled, run.DisabledTool{Tool: shortName(left.Name), Why: run.DisabledUnusable,
-				Detail: agent.Bounded(left.Why)})
+				Detail: shortText(left.Why, maxShownWhy)})
 		}
 	}
 	for _, t := range listed.Tools {
@@ -88,7 +88,7 @@ func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string
 	case t.Digest == "":
 		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"
 	case schema != nil:
-		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+agent.Bounded(schema.Error())
+		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+shortText(schema.Error(), maxShownWhy)
 	case pins != nil && !known:
 		no.Why, no.Digest = run.DisabledNew, t.Digest
 	case pins != nil && pinned != t.Digest:
@@ -99,15 +99,20 @@ func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string
 	return no
 }
 
-// maxShownName is how many bytes of a server's invalid tool name are shown.
-const maxShownName = 80
+// How many bytes are shown of a server's invalid tool name, and of why the tool cannot be used. One entry has all tools.
+const (
+	maxShownName = 80
+	maxShownWhy  = 240
+)
 
-func shortName(name string) string {
-	name = strings.ToValidUTF8(name, "\uFFFD")
-	if len(name) <= maxShownName {
-		return name
+func shortName(name string) string { return shortText(name, maxShownName) }
+
+func shortText(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= most {
+		return text
 	}
-	return strings.ToValidUTF8(name[:maxShownName], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // Disabled reports whether t is a server's tool that the run has lost.
