@@ -26,7 +26,9 @@ func CheckOps(ops []Op) error {
 	seen := make(map[Key]struct{}, len(ops))
 	total := 0
 	for i, op := range ops {
-		if err := checkOp(op); err != nil {
+		if err := checkOp(op); errors.Is(err, ErrTooLarge) { // clients are told, who know no keys
+			return fmt.Errorf("write %w", err)
+		} else if err != nil {
 			return fmt.Errorf("check operation %d on %q %q: %w", i, op.Item.PK, op.Item.SK, err)
 		}
 		if _, twice := seen[op.Item.Key]; twice {
