@@ -77,8 +77,8 @@ func TextDenied(by, note string) string {
 
 // TextRequestFull tells the model that people are asked about other calls of the reply, and this one has no room there.
 func TextRequestFull(tool string) string {
-	return "Nobody was asked about " + tool + ", which needs a person: the request about the other calls has no room for " +
-		"it. The call is not done: make it again once those are decided."
+	return "Nobody was asked about " + tool + ", which needs a person: the request about the other calls has no room " +
+		"for it. The call is not done: make it again once those are decided."
 }
 
 // TextCallCancelled tells the model that a person cancelled the call without a verdict.

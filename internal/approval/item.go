@@ -66,8 +66,8 @@ func (a Approval) withListedArgs(was, is json.RawMessage) Approval {
 	return a
 }
 
-// withRepeatedArgs replaces the arguments of the request where they are repeated as was: in its edits, and in the ticket
-// of the tool that asks about the call.
+// withRepeatedArgs replaces the arguments of the request where they are repeated as was: in its edits, and in the
+// ticket of the tool that asks about the call.
 func (a Approval) withRepeatedArgs(was, is json.RawMessage) Approval {
 	a.Decisions = slices.Clone(a.Decisions)
 	for i, d := range a.Decisions {

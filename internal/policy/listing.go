@@ -88,7 +88,8 @@ func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string
 	case t.Digest == "":
 		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"
 	case schema != nil:
-		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+shortText(schema.Error(), maxShownWhy)
+		no.Why = run.DisabledUnusable
+		no.Detail = "its arguments' schema cannot be used: " + shortText(schema.Error(), maxShownWhy)
 	case pins != nil && !known:
 		no.Why, no.Digest = run.DisabledNew, t.Digest
 	case pins != nil && pinned != t.Digest:
@@ -99,7 +100,8 @@ func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string
 	return no
 }
 
-// How many bytes are shown of a server's invalid tool name, and of why the tool cannot be used. One entry has all tools.
+// How many bytes are shown of a server's invalid tool name, and of why the tool cannot be used. One entry has all of
+// them.
 const (
 	maxShownName = 80
 	maxShownWhy  = 240

@@ -459,7 +459,8 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 }
 
 // commitTurn commits a planned entry. If the entry would end the run but an input arrived first, it is committed
-// without the end, and the run continues (rule 4). If it is too large with the run's output, the next step ends the run.
+// without the end, and the run continues (rule 4). If it is too large with the run's output, the next step ends
+// the run.
 func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
 	err := a.commit(ctx, t.draft, a.def)
 	if t.open != nil && (errors.Is(err, store.ErrInboxMoved) || errors.Is(err, store.ErrTooLarge)) {

@@ -393,8 +393,8 @@ func (h maskedValues) restore(v *mask.Value, at *[]byte, back map[*mask.Value]js
 		case h.texts[string(*at)] == v.Text: // it was there before
 			return nil
 		}
-		return &EditError{Pointer: string(*at), Problem: "a masked value may stay where it was, or be replaced as a whole; it " +
-			"cannot be moved, copied or made a part of something"}
+		return &EditError{Pointer: string(*at), Problem: "a masked value may stay where it was, or be replaced as a whole; " +
+			"it cannot be moved, copied or made a part of something"}
 	}
 	above := len(*at)
 	for i, m := range v.Members {
