@@ -9,8 +9,8 @@ import (
 )
 
 // TestManyApprovalsAreClaimedInSeveralEntries: each of 100 approvals is used up by the claim of its call, which is a
-// write beside the entry; all are decided before the first call may run. No entry holds all that the calls depend on.
-// As a file of the corpus it would be played with a crash at each of its thousand calls of a port.
+// write beside the entry; all are decided before the first call may run. As a file of the corpus it would be played
+// with a crash at each of its thousand calls of a port.
 func TestManyApprovalsAreClaimedInSeveralEntries(t *testing.T) {
 	const calls = 100
 	var replies, people []string
@@ -29,17 +29,44 @@ permission: {approvers: ["user:ana"]}
 -- input.json --
 {"message": "Pay."}
 -- tools.yaml --
-- {name: pay, kind: internal, effect: non_idempotent, description: Pay., schema: {type: object}, results: [{text: paid}],
-   precondition: {tool: look}}
-- {name: look, kind: internal, effect: read, description: Look., schema: {type: object}, results: [{text: %q}]}
+- {name: pay, kind: internal, effect: non_idempotent, description: Pay., schema: {type: object}, results: [{text: paid}]}
 -- model.jsonl --
 {"calls": [%s]}
 {"text": "Done."}
 -- people.jsonl --
 %s
 -- want.json --
-{"status": "done", "reason": "natural_end", "executed": {"pay": %d, "look": %d}, "waiting": []}
-`, calls, strings.Repeat("v", 5<<10), strings.Join(replies, ", "), strings.Join(people, "\n"), calls, 2*calls))
+{"status": "done", "reason": "natural_end", "executed": {"pay": %d}, "waiting": []}
+`, calls, strings.Join(replies, ", "), strings.Join(people, "\n"), calls))
+	require.NoError(t, err)
+	require.Empty(t, s.Run(Options{}).Failures)
+}
+
+// TestLongEarlyDecisions: what decides the calls of a reply early takes several entries where it is long.
+func TestLongEarlyDecisions(t *testing.T) {
+	var calls, people []string
+	for i := range 20 {
+		calls = append(calls, fmt.Sprintf(`{"id": "c%d", "name": "pay", "input": {}}`, i))
+		people = append(people, fmt.Sprintf(`{"do": "deny", "call": "c%d", "by": "user:ana", "note": %q, "at": "start"}`, i,
+			strings.Repeat("n", 25<<10)))
+	}
+	s, err := Load("early.txtar", fmt.Appendf(nil, `-- agent.yaml --
+name: billing
+preset: tirea
+system: You run the billing desk.
+permission: {default: ask, approvers: ["user:ana"]}
+-- input.json --
+{"message": "Pay."}
+-- tools.yaml --
+- {name: pay, kind: internal, effect: non_idempotent, description: Pay., schema: {type: object}}
+-- model.jsonl --
+{"calls": [%s]}
+{"text": "Not paid."}
+-- people.jsonl --
+%s
+-- want.json --
+{"status": "done", "executed": {}}
+`, strings.Join(calls, ", "), strings.Join(people, "\n")))
 	require.NoError(t, err)
 	require.Empty(t, s.Run(Options{}).Failures)
 }
