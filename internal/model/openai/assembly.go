@@ -115,7 +115,7 @@ func (a *assembly) addCall(d callPiece) {
 		}
 		a.calls = append(a.calls, c)
 	}
-	c.id, c.name = cmp.Or(c.id, d.ID), cmp.Or(c.name, d.Function.Name)
+	c.id, c.name = cmp.Or(c.id, string(d.ID)), cmp.Or(c.name, d.Function.Name)
 	if c.extra == nil && len(d.Extra) > 0 && d.Extra[0] == '{' {
 		c.extra = d.Extra
 	}
@@ -127,18 +127,32 @@ func (a *assembly) addCall(d callPiece) {
 }
 
 // findCall finds the call that a piece continues, the newest first; nil if the piece starts a call. Some servers give
-// every call index 0 and some give none, so another id is another call whatever the index says.
+// every call index 0 and some give none, so another id is another call whatever the index says, unless the piece names
+// no tool: some give each piece an id of its own. Arguments with neither name nor id, at an index where nothing began,
+// belong to the newest call.
 func (a *assembly) findCall(d callPiece) *callParts {
+	name, id := d.Function.Name, string(d.ID)
 	for _, c := range slices.Backward(a.calls) {
 		switch {
 		case d.Index != nil && c.place != *d.Index:
-		case d.ID != "" && c.id != "" && c.id != d.ID:
-		case d.Index == nil && d.Function.Name != "" && (d.ID == "" || d.ID != c.id):
+		case name != "" && id != "" && c.id != "" && c.id != id:
+		case d.Index == nil && name != "" && (id == "" || id != c.id):
+		case name != "" && id == "" && c.whole() && strings.HasPrefix(string(d.Function.Arguments), "{"):
 		default:
 			return c
 		}
 	}
+	last := len(a.calls) - 1
+	if last >= 0 && name == "" && id == "" && d.Function.Arguments != "" && !a.calls[last].whole() {
+		return a.calls[last]
+	}
 	return nil
+}
+
+// whole reports whether nothing can follow the arguments.
+func (c *callParts) whole() bool {
+	written := c.arguments.String()
+	return strings.HasSuffix(written, "}") && agent.IsJSONObject([]byte(written))
 }
 
 // givenUp are the finish reasons of replies that a server did not finish: Mistral's and OpenRouter's, DeepSeek's, and

@@ -138,24 +138,28 @@ func (m *server) read(ctx context.Context, r agent.Request, resp *http.Response)
 	return a.reply(), nil
 }
 
-// bodyKind is the body's media type, guessed from its beginning where the header says nothing of use.
+// bodyKind is the body's media type as its beginning tells it, else as the header does: some gateways call a stream
+// JSON, or send an error as a document that they call a stream. Blanks before it are keep-alives and skipped.
 func bodyKind(header string, body *bufio.Reader) (string, error) {
-	if kind, _, err := mime.ParseMediaType(header); err == nil &&
-		(kind == "text/event-stream" || kind == "application/json") {
-		return kind, nil
+	start := byte('\n')
+	for strings.IndexByte(" \t\r\n", start) >= 0 {
+		var err error
+		if start, err = body.ReadByte(); errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("read reply: %w", io.ErrUnexpectedEOF)
+		} else if err != nil {
+			return "", err
+		}
 	}
-	start, err := body.Peek(1)
-	if errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("read reply: %w", io.ErrUnexpectedEOF)
-	}
-	if err != nil {
-		return "", err
-	}
-	switch start[0] {
+	_ = body.UnreadByte() // a byte was read
+	switch start {
 	case '{':
 		return "application/json", nil
-	case 'd', 'e', ':': // data, event, a comment
+	case 'd', 'e', 'i', 'r', ':': // data, event, id, retry, a comment
 		return "text/event-stream", nil
 	}
-	return "", nil
+	kind, _, err := mime.ParseMediaType(header)
+	if err != nil {
+		return "", nil //nolint:nilerr // a header that says nothing of use
+	}
+	return kind, nil
 }

@@ -150,6 +150,19 @@ func TestReplies(t *testing.T) {
 		{"document with calls", doc, `{"model":"m-1","choices":[{"message":{"content":null,"tool_calls":[
 			{"id":"a","function":{"name":"get","arguments":{"x":1}}},{"id":"b","function":{"name":"put","arguments":"{\"y\":\"é\"}"}}]}}]}`,
 			agent.Reply{Model: "m-1", Calls: two}},
+		{"ids that are numbers", sse, chunk(`{"tool_calls":[{"index":0,"id":7,"function":{"name":"get","arguments":"{\"x\":1}"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("7", "get", `{"x":1}`)}}},
+		{"another id with each piece", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":""}}]}`) +
+			chunk(`{"tool_calls":[{"index":0,"id":"c","function":{"name":"","arguments":"{\"x\""}}]}`) + chunk(`{"tool_calls":[{"index":0,"id":"d","function":{"arguments":":1}"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: two[:1]}},
+		{"a call that begins at another's index", sse, callChunk(0, "a", `{"x":1}`) + chunk(`{"tool_calls":[{"index":0,"id":"b","function":{"name":"put","arguments":""}}]}`) +
+			chunk(`{"tool_calls":[{"index":1,"function":{"arguments":"{\"y\":\"é\"}"}}]}`) + end, agent.Reply{Model: "m-1", Calls: two}},
+		{"whole calls at index 0 without ids", sse, callChunk(0, "", `{"x":1}`) + callChunk(0, "", `{}`) + end,
+			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("", "get", `{"x":1}`), call("", "get", `{}`)}}},
+		{"the name with each piece", sse, callChunk(0, "", `{"x":{}`) + callChunk(0, "", `}`) + end, agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("", "get", `{"x":{}}`)}}},
+		{"data that are empty or null", sse, "data: \n\n" + text("a") + "data:\n\ndata: null\n\n" + done("stop") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "stop"}},
+		{"stream that calls itself JSON", doc, "\n\n" + text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
+		{"document that calls itself a stream", sse, "\n" + `{"choices":[{"message":{"content":"a"}}]}`, agent.Reply{Model: "m", Text: "a"}},
 		{"document that calls itself text", "text/plain", `{"choices":[{"message":{"content":"a"}}]}`, agent.Reply{Model: "m", Text: "a"}},
 		{"stream that calls itself text", "text/plain", text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
 	}

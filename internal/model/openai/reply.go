@@ -73,9 +73,17 @@ func (w *words) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
+// word is a text, or a number as some servers number calls.
+type word string
+
+func (w *word) UnmarshalJSON(raw []byte) error {
+	*w = word(scalarText(raw))
+	return nil
+}
+
 type callPiece struct {
-	Index    *int   `json:"index"`
-	ID       string `json:"id"`
+	Index    *int `json:"index"`
+	ID       word `json:"id"`
 	Function struct {
 		Name      string    `json:"name"`
 		Arguments arguments `json:"arguments"`
@@ -119,8 +127,12 @@ func (a *assembly) readStream(ctx context.Context, body *bufio.Reader) error {
 			return ioFailure(ctx, err)
 		case err != nil:
 			return a.interrupted(ioFailure(ctx, err))
-		case string(bytes.TrimSpace(ev.data)) == "[DONE]":
+		}
+		switch data := bytes.TrimSpace(ev.data); {
+		case string(data) == "[DONE]":
 			return nil
+		case len(data) == 0 && ev.name != "error": // a heartbeat of some gateways
+			continue
 		}
 		if ended, err := a.addEvent(ev); ended || err != nil {
 			return err
