@@ -26,7 +26,9 @@ type assembly struct {
 	text    strings.Builder
 	reason  strings.Builder
 	field   string // under which reasoning came
-	refuse  bool   // the model refuses: the text says why
+	details []*detail
+	blocks  []*detail
+	refuse  bool // the model refuses: the text says why
 	calls   []*callParts
 	finish  string
 	usage   run.Usage
@@ -43,13 +45,6 @@ type callParts struct {
 
 // provider is this adapter's name in a definition.
 const provider = "openai"
-
-// The names under which servers send what they want back: reasoning as text, and with a call what they alone can read.
-const (
-	fieldReasoningContent = "reasoning_content"
-	fieldReasoning        = "reasoning"
-	fieldExtra            = "extra_content"
-)
 
 // add takes the delta of a completion's first choice and tells of it.
 func (a *assembly) add(c completion) error {
@@ -84,20 +79,6 @@ func (a *assembly) add(c completion) error {
 
 // boundTokens returns a server's count in bounds within which sums, and so budgets, do not overflow.
 func boundTokens(n int64) int64 { return min(max(0, n), 1_000_000_000_000) }
-
-// addReasoning takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back
-// under.
-func (a *assembly) addReasoning(p piece) {
-	thought := p.Content.thought
-	switch {
-	case p.ReasoningContent != "":
-		thought, a.field = string(p.ReasoningContent), fieldReasoningContent
-	case p.Reasoning != "":
-		thought, a.field = string(p.Reasoning), fieldReasoning
-	}
-	a.reason.WriteString(thought)
-	a.addText(agent.DeltaReasoning, thought)
-}
 
 func (a *assembly) addText(kind agent.DeltaKind, text string) {
 	if text != "" {
@@ -180,11 +161,7 @@ func (a *assembly) reply() agent.Reply {
 	if a.refuse {
 		r.StopReason = "refusal"
 	}
-	if a.reason.Len() > 0 {
-		thought := a.thought()
-		thought.Text, thought.Field = a.reason.String(), a.field
-		r.Reasoning = []run.RepliedReasoning{{Reasoning: thought}}
-	}
+	r.Reasoning = a.reasoning()
 	for i, c := range a.calls {
 		if c.extra != nil {
 			thought := a.thought()
@@ -196,11 +173,6 @@ func (a *assembly) reply() agent.Reply {
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input, Repaired: c.repaired})
 	}
 	return r
-}
-
-// thought is reasoning of the model that was asked, whatever name it answers by: to that one it goes back.
-func (a *assembly) thought() run.Reasoning {
-	return run.Reasoning{Provider: provider, Model: a.asked.Model.ID}
 }
 
 // stopRepaired is the StopReason of a reply that a server reported as an error of its own.

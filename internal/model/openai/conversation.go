@@ -24,8 +24,9 @@ func conversation(model agent.ModelSpec, system string, messages []run.Message) 
 	if err != nil {
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{model: model.ID, out: []chatMessage{}, results: results, openAI: isOpenAI(model.BaseURL),
+	g := grouping{model: model, out: []chatMessage{}, results: results, openAI: isOpenAI(model.BaseURL),
 		mistral: strings.Contains(model.ID, "stral") || strings.Contains(model.ID, "xtral")}
+	g.thinks = g.wantsReasoning(messages)
 	if system != "" {
 		g.out = append(g.out, chatMessage{Role: "system", Content: system})
 	}
@@ -42,9 +43,10 @@ func conversation(model agent.ModelSpec, system string, messages []run.Message) 
 // grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's.
 type grouping struct {
 	out      []chatMessage
-	model    string // that is asked
-	openAI   bool   // OpenAI or Azure is asked
-	mistral  bool   // it is Mistral's, which take less than others
+	model    agent.ModelSpec // that is asked
+	openAI   bool            // OpenAI or Azure is asked
+	mistral  bool            // it is Mistral's, which take less than others
+	thinks   bool            // it wants reasoning with each turn
 	results  map[string]run.ToolResult
 	turn     *chatMessage
 	begins   chatMessage // reasoning that the next turn begins with
@@ -124,8 +126,11 @@ func (g *grouping) add(m run.Message) error {
 func (g *grouping) addReasoning(b run.Reasoning) {
 	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
 	g.thought = g.turn != nil && !calls
-	if b.Provider != provider || b.Model != g.model {
+	if b.Provider != provider || b.Model != g.model.ID {
 		return
+	}
+	if b.Field == fieldReasoningContent && isHostedAt(g.model.BaseURL, reasoningAlone...) {
+		b.Field = fieldReasoning
 	}
 	to := &g.begins
 	if g.thought {
@@ -136,6 +141,10 @@ func (g *grouping) addReasoning(b run.Reasoning) {
 		to.ReasoningContent += b.Text
 	case fieldReasoning:
 		to.Reasoning += b.Text
+	case fieldDetails:
+		to.Details = b.Redacted
+	case fieldBlocks:
+		to.Blocks = b.Redacted
 	case fieldExtra:
 		if !calls {
 			return
@@ -148,9 +157,9 @@ func (g *grouping) addReasoning(b run.Reasoning) {
 
 // beginTurn starts a turn with the reasoning that came before it.
 func (g *grouping) beginTurn(content any) {
-	g.turn = &chatMessage{Role: "assistant", Content: content, ReasoningContent: g.begins.ReasoningContent,
-		Reasoning: g.begins.Reasoning}
-	g.begins = chatMessage{}
+	turn := g.begins
+	turn.Role, turn.Content = "assistant", content
+	g.turn, g.begins = &turn, chatMessage{}
 }
 
 // addText starts a turn, because text precedes calls, or continues one: many chat templates refuse two turns of the
@@ -181,6 +190,7 @@ func (g *grouping) endTurn() {
 	if last := len(g.out) - 1; last < 0 || g.out[last].Role == "system" {
 		g.out = append(g.out, chatMessage{Role: "user", Content: modelretry.Opening})
 	}
+	g.standIn()
 	g.out = append(g.out, *g.turn)
 	for i, c := range g.turn.ToolCalls {
 		id := g.callID(c.ID)

@@ -163,6 +163,16 @@ func TestReplies(t *testing.T) {
 		{"data that are empty or null", sse, "data: \n\n" + text("a") + "data:\n\ndata: null\n\n" + done("stop") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "stop"}},
 		{"stream that calls itself JSON", doc, "\n\n" + text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
 		{"document that calls itself a stream", sse, "\n" + `{"choices":[{"message":{"content":"a"}}]}`, agent.Reply{Model: "m", Text: "a"}},
+		{"reasoning that a server wants back as a list", sse, chunk(`{"reasoning":"h","reasoning_details":[{"type":"reasoning.text","text":"h","index":0}]}`) +
+			chunk(`{"reasoning":"m","reasoning_details":[{"type":"reasoning.text","text":"m","index":0,"signature":null},{"type":"reasoning.text","signature":"s","index":0}]}`) +
+			chunk(`{"reasoning_details":[{"type":"reasoning.encrypted","data":"x","index":1},{"type":"reasoning.encrypted","data":"y","index":1}]}`) + text("a") + end,
+			agent.Reply{Model: "m-1", Text: "a", Reasoning: append(reasoned("reasoning", "hm"), run.RepliedReasoning{Reasoning: run.Reasoning{Provider: "openai", Model: "m", Field: "reasoning_details",
+				Redacted: []byte(`[{"index":0,"signature":"s","text":"hm","type":"reasoning.text"},{"data":"x","index":1,"type":"reasoning.encrypted"},{"data":"y","index":1,"type":"reasoning.encrypted"}]`)}})}},
+		{"lists that say no more than the text", sse, chunk(`{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm"}],"thinking_blocks":{}}`) + text("a") + end,
+			agent.Reply{Model: "m-1", Text: "a", Reasoning: reasoned("reasoning", "hm")}},
+		{"thinking blocks", doc, `{"choices":[{"message":{"content":"a","thinking_blocks":[{"type":"thinking","thinking":"h","signature":"s"},{"type":"thinking","thinking":"m","signature":"t"}]}}]}`,
+			agent.Reply{Model: "m", Text: "a", Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Provider: "openai", Model: "m", Field: "thinking_blocks",
+				Redacted: []byte(`[{"signature":"s","thinking":"h","type":"thinking"},{"signature":"t","thinking":"m","type":"thinking"}]`)}}}}},
 		{"document that calls itself text", "text/plain", `{"choices":[{"message":{"content":"a"}}]}`, agent.Reply{Model: "m", Text: "a"}},
 		{"stream that calls itself text", "text/plain", text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
 	}

@@ -33,6 +33,8 @@ type piece struct {
 	Refusal          words       `json:"refusal"`
 	ReasoningContent words       `json:"reasoning_content"`
 	Reasoning        words       `json:"reasoning"`
+	Details          entries     `json:"reasoning_details"`
+	Blocks           entries     `json:"thinking_blocks"`
 	ToolCalls        []callPiece `json:"tool_calls"`
 }
 
@@ -69,6 +71,17 @@ func (w *words) UnmarshalJSON(raw []byte) error {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		*w = words(s)
+	}
+	return nil
+}
+
+// entries is a list of objects; anything else is none.
+type entries []map[string]json.RawMessage
+
+func (e *entries) UnmarshalJSON(raw []byte) error {
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(raw, &list) == nil {
+		*e = list
 	}
 	return nil
 }

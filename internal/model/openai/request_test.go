@@ -181,6 +181,41 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// Some services refuse a turn of another model's, or one that said nothing of its reasoning, unless something stands in
+// for it, and some take reasoning under one name alone.
+func TestReasoningThatServersWant(t *testing.T) {
+	thought := func(field, text, raw string) run.Message {
+		return assistant(run.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field, Redacted: []byte(raw)})
+	}
+	const blank, named, skip = `,"reasoning_content":" "`, `,"reasoning":"hm"`, `,"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}`
+	const details = `[{"type":"reasoning.encrypted","data":"x"}]`
+	for _, c := range []struct {
+		base, id string
+		thoughts []run.Message
+		fields   string
+		extra    string
+	}{
+		{"https://api.deepseek.com", "deepseek-v4-pro", nil, blank, ""},
+		{"https://api.moonshot.ai/v1", "kimi-k2.6", nil, blank, ""},
+		{"https://api.groq.com/openai/v1", "moonshotai/kimi-k2", nil, "", ""},
+		{"https://api.groq.com/openai/v1", "m", []run.Message{thought("reasoning_content", "hm", "")}, named, ""},
+		{"https://api.cerebras.ai/v1", "m", []run.Message{thought("reasoning", "hm", "")}, named, ""},
+		{"https://openrouter.ai/api/v1", "m", []run.Message{thought("reasoning", "hm", ""), thought("reasoning_details", "", details)}, named + `,"reasoning_details":` + details, ""},
+		{"http://127.0.0.1:4000/v1", "m", []run.Message{thought("thinking_blocks", "", details)}, `,"thinking_blocks":` + details, ""},
+		{"http://127.0.0.1:4000/v1", "m", []run.Message{thought("reasoning_content", "hm", ""), use("a", `{}`), result("a", "1")}, blank, ""},
+		{"https://generativelanguage.googleapis.com/v1beta/openai", "gemini-3-pro-preview", nil, "", skip},
+		{"https://generativelanguage.googleapis.com/v1beta/openai", "gemini-3-pro-preview", []run.Message{use("a", `{}`), assistant(run.Reasoning{Provider: "openai", Model: "gemini-3-pro-preview", Field: "extra_content", Redacted: []byte(`{"google":{}}`)})}, "", ""},
+		{"https://generativelanguage.googleapis.com/v1beta/openai", "gemini-2.5-pro", nil, "", ""},
+	} {
+		messages := append(append([]run.Message{ask("q")}, c.thoughts...), use("b", `{}`), result("b", "1"))
+		sent, err := conversation(agent.ModelSpec{ID: c.id, BaseURL: c.base}, "", messages)
+		require.NoError(t, err)
+		got, err := json.Marshal(sent)
+		require.NoError(t, err)
+		require.Contains(t, string(got), `{"id":"b","type":"function","function":{"name":"get","arguments":"{}"}`+c.extra+`}]`+c.fields+`},{"role":"tool",`)
+	}
+}
+
 // Ids of other servers, which a run has where its model changed, are sent in the form that this one takes.
 func TestIDsOfCalls(t *testing.T) {
 	long := "chatcmpl-tool-0123456789abcdef0123456789abcdef"
