@@ -340,13 +340,15 @@ func editMembers(
 	return append(out, '}'), nil
 }
 
-// JSONAsked returns the text that asks for JSON of the output's schema where the provider has no option for it.
-func (r Request) JSONAsked() string {
+// WithJSONAsked returns the request with its output's form in the system text alone: the provider has no option for it,
+// or none that leaves the model free to call a tool.
+func (r Request) WithJSONAsked() Request {
 	asked := cmp.Or(r.Notices.JSONOnly, (&Definition{}).Word(wordJSONOnly, nil))
-	if len(r.Output.Schema) == 0 {
-		return asked
+	if len(r.Output.Schema) > 0 {
+		asked += " It has to fit this JSON Schema:\n" + string(r.Output.Schema)
 	}
-	return asked + " It has to fit this JSON Schema:\n" + string(r.Output.Schema)
+	r.System, r.Output = Paragraphs(r.System, asked), OutputFormat{}
+	return r
 }
 
 // WritesCalls reports whether any model of the chain writes its calls as text.

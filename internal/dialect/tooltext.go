@@ -219,7 +219,7 @@ var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([
 func WithCallsAsText(r agent.Request) agent.Request {
 	out := r
 	if len(r.Tools) > 0 && r.Output.JSON {
-		out.System, out.Output = agent.Paragraphs(out.System, r.JSONAsked()), agent.OutputFormat{}
+		out = r.WithJSONAsked()
 	}
 	output := out.Output
 	out.Output = agent.OutputFormat{} // the adapter adds this notice

@@ -17,9 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// noOutput stands in for a blank result: Bedrock refuses a blank text.
-const noOutput = "(no output)"
-
 // provider is this adapter's name in a definition.
 const provider = "bedrock"
 
@@ -164,7 +161,7 @@ func (g *grouping) endTurn() {
 			r = run.ToolResult{Content: modelretry.NoResponse, IsError: true}
 		}
 		if isBlank(r.Content) {
-			r.Content = noOutput
+			r.Content = modelretry.NoOutput
 		}
 		block := types.ToolResultBlock{ToolUseId: aws.String(id),
 			Content: []types.ToolResultContentBlock{&types.ToolResultContentBlockMemberText{Value: r.Content}}}

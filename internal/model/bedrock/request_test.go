@@ -162,7 +162,7 @@ func TestConversation(t *testing.T) {
 		{"the last result wins", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), say("x"), result("b", "2"), say("y")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "2")), the("assistant", text("x"), text("y"))}},
 		{"a blank result", []run.Message{ask("q"), use("b", `{}`), result("b", " ")},
-			[]string{asked, the("assistant", callB), the("user", resultOf("b", noOutput))}},
+			[]string{asked, the("assistant", callB), the("user", resultOf("b", modelretry.NoOutput))}},
 		{"a shortened result", []run.Message{ask("q"), use("b", `{}`), user(run.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "start…"))}},
 		{"the beginning was evicted", []run.Message{use("b", `{}`), result("b", "1")},

@@ -138,6 +138,8 @@ func Arguments(written string, cut bool) json.RawMessage {
 const (
 	// NoResponse is the result of a call that has none.
 	NoResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
+	// NoOutput is a blank result: Bedrock, Z.ai and MiniMax refuse an empty text.
+	NoOutput = "(no output)"
 	// Opening is the user's first words, where the conversation's beginning was evicted.
 	Opening = "(The beginning of this conversation is left out.)"
 )

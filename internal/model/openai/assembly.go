@@ -170,7 +170,9 @@ func (a *assembly) reply() agent.Reply {
 				AfterCalls: i + 1})
 		}
 		input := modelretry.Arguments(c.arguments.String(), policy.IsCutShort(a.finish) && i == len(a.calls)-1)
-		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input, Repaired: c.repaired})
+		// Kimi's and GLM's names have come with blanks around them, and gpt-oss' with what its format has behind them
+		name, _, _ := strings.Cut(strings.TrimSpace(c.name), "<|")
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: name, Input: input, Repaired: c.repaired})
 	}
 	return r
 }

@@ -197,7 +197,9 @@ func (g *grouping) endTurn() {
 		g.turn.ToolCalls[i].ID = id
 		content := modelretry.NoResponse
 		if result, ok := g.results[c.ID]; ok {
-			content = result.Content
+			if content = result.Content; strings.TrimSpace(content) == "" {
+				content = modelretry.NoOutput
+			}
 		}
 		g.out = append(g.out, chatMessage{Role: "tool", ToolCallID: id, Content: content})
 	}

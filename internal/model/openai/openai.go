@@ -5,8 +5,8 @@
 // reply; what was received is the error's Partial, and whether that is a reply is for others to say. Reasoning that a
 // server tells is kept in front of what it says, and goes back to that model under the name it came by, as what a
 // server wants back with a call does. A turn that a service refuses without reasoning gets what stands for it. No error
-// text holds the key, anything of the request, or anything a server wrote
-// but names: of the error and of the parameter that it is about. The key goes to the configured host and to no other.
+// text holds the key, anything of the request, or anything a server wrote but names: of the error and of the parameter
+// that it is about. The key goes to the configured host and to no other.
 //
 // Where the request's Model.Repair is on, an error of the server's that quotes the call it could not read (Ollama,
 // llama.cpp) is that call, if what is quoted can only be one call of one tool on offer.

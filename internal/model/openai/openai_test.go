@@ -160,6 +160,8 @@ func TestReplies(t *testing.T) {
 		{"whole calls at index 0 without ids", sse, callChunk(0, "", `{"x":1}`) + callChunk(0, "", `{}`) + end,
 			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("", "get", `{"x":1}`), call("", "get", `{}`)}}},
 		{"the name with each piece", sse, callChunk(0, "", `{"x":{}`) + callChunk(0, "", `}`) + end, agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("", "get", `{"x":{}}`)}}},
+		{"names with more than a name", doc, `{"choices":[{"message":{"tool_calls":[{"id":"a","function":{"name":" get\n","arguments":"{\"x\":1}"}},{"id":"b","function":{"name":"put<|channel|>commentary","arguments":"{\"y\":\"é\"}"}}]}}]}`,
+			agent.Reply{Model: "m", Calls: two}},
 		{"data that are empty or null", sse, "data: \n\n" + text("a") + "data:\n\ndata: null\n\n" + done("stop") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "stop"}},
 		{"stream that calls itself JSON", doc, "\n\n" + text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
 		{"document that calls itself a stream", sse, "\n" + `{"choices":[{"message":{"content":"a"}}]}`, agent.Reply{Model: "m", Text: "a"}},

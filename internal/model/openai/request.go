@@ -86,6 +86,9 @@ const maxDescription = 1024
 
 // encodeRequest encodes the body of a request for the server at its model's base URL.
 func encodeRequest(r agent.Request) ([]byte, error) {
+	if len(r.Tools) > 0 && r.Output.JSON && !isOpenAI(r.Model.BaseURL) { // Groq and Gemini 2 refuse both at once
+		r = r.WithJSONAsked() // and with Ollama and vLLM the form forbids calls
+	}
 	r = r.WithNotices()
 	tools := make([]chatTool, len(r.Tools))
 	strict := isOpenAI(r.Model.BaseURL) || strings.Contains(r.Model.ID, "claude")

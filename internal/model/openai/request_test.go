@@ -58,6 +58,18 @@ func TestNotices(t *testing.T) {
 	require.Len(t, got.Messages, 2)
 	require.Regexp(t, `^Be brief\.\n\nYou have used up .*\n\nGive your final answer as one JSON value`, got.Messages[0].Content)
 	require.Regexp(t, `^Hi\s+You have used up `, got.Messages[1].Content)
+
+	// beside tools few servers but OpenAI take a form, or let the model call one
+	r = agent.Request{Tools: []agent.ToolSpec{{Name: "a"}}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`{"type":"array"}`)}}
+	for base, want := range map[string]string{
+		DefaultBaseURL: `"messages":[],`, "https://api.groq.com/openai/v1": `It has to fit this JSON Schema:\n{\"type\":\"array\"}"}],`,
+	} {
+		r.Model.BaseURL = base
+		body, err = encodeRequest(r)
+		require.NoError(t, err)
+		require.Contains(t, string(body), want)
+		require.Equal(t, base == DefaultBaseURL, strings.Contains(string(body), "response_format"))
+	}
 }
 
 func TestRequest(t *testing.T) {
@@ -146,7 +158,7 @@ func TestConversation(t *testing.T) {
 		{"the last result wins", []run.Message{use("b", `{}`), result("b", "1"), ask("q"), result("b", "2")},
 			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q"}]`},
 		{"an empty result is a result", []run.Message{use("b", `{}`), result("b", "")},
-			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"","tool_call_id":"b"}]`},
+			`[{"role":"user","content":"(The beginning of this conversation is left out.)"},{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"(no output)","tool_call_id":"b"}]`},
 		{"two texts of the model", []run.Message{ask("q"), say("a"), say("b"), use("b", `"{x"`), result("b", "1")}, `[{"role":"user","content":"q"},{"role":"assistant","content":"a\n\nb","tool_calls":[
 			{"id":"b","type":"function","function":{"name":"get","arguments":"{\"malformed_input\":\"{x\"}"}}]},{"role":"tool","content":"1","tool_call_id":"b"}]`},
 		{"media", []run.Message{ask("look"), user(run.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(run.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
