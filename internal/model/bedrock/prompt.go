@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -66,7 +67,7 @@ func newPrompt(ctx context.Context, r agent.Request) (*bedrockruntime.ConverseSt
 		if !isObject(r.Model.Options) {
 			return nil, modelError(agent.ModelInvalid, "model's options are not a JSON object")
 		}
-		p.AdditionalModelRequestFields = verbatim(r.Model.Options)
+		p.AdditionalModelRequestFields = verbatim(withoutThinking(r.Model, p.Messages))
 	}
 	mark(p, r.Model)
 	return p, nil
@@ -114,6 +115,33 @@ func tools(r agent.Request) (*types.ToolConfiguration, error) {
 	return c, nil
 }
 
+// withoutThinking returns a model's options, for Claude without the thinking that is on in a turn of calls that began
+// without reasoning, as another model of the chain or a reply without its proof leaves it: Claude refuses to go on.
+func withoutThinking(m agent.ModelSpec, messages []types.Message) json.RawMessage {
+	first := len(messages) - 1
+	for ; first >= 0; first -= 2 { // the user's messages, to the one that the turn answers
+		if _, result := messages[first].Content[0].(*types.ContentBlockMemberToolResult); !result {
+			break
+		}
+	}
+	var options map[string]json.RawMessage
+	var thinking struct{ Type string }
+	if first++; first >= len(messages) || !strings.Contains(m.ID, "anthropic.claude") ||
+		json.Unmarshal(m.Options, &options) != nil || json.Unmarshal(options["thinking"], &thinking) != nil ||
+		thinking.Type != "enabled" {
+		return m.Options
+	}
+	if _, thinks := messages[first].Content[0].(*types.ContentBlockMemberReasoningContent); thinks {
+		return m.Options
+	}
+	delete(options, "thinking")
+	without, err := jsonx.MarshalVerbatim(options)
+	if err != nil {
+		return m.Options
+	}
+	return without
+}
+
 // isBlank reports whether Bedrock treats a text as empty.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
@@ -137,10 +165,13 @@ func mark(p *bedrockruntime.ConverseStreamInput, m agent.ModelSpec) {
 		p.ToolConfig.Tools = append(p.ToolConfig.Tools, &types.ToolMemberCachePoint{Value: point})
 	}
 	// The newest two of the user's messages end in a point. The last is written for the next request, the other was
-	// written by the request before: a model that looks for nothing but its own points finds it there.
+	// written by the request before: a model that looks for nothing but its own points finds it there. Nova refuses a
+	// point behind a tool's result, a picture or a document.
 	left := 2
 	for i := range slices.Backward(p.Messages) {
-		if said := &p.Messages[i]; said.Role == types.ConversationRoleUser && left > 0 {
+		said := &p.Messages[i]
+		_, text := said.Content[len(said.Content)-1].(*types.ContentBlockMemberText)
+		if said.Role == types.ConversationRoleUser && left > 0 && (text || !strings.Contains(m.ID, "amazon.nova")) {
 			said.Content = append(said.Content, &types.ContentBlockMemberCachePoint{Value: point})
 			left--
 		}

@@ -1,6 +1,7 @@
 package bedrock
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -60,6 +61,26 @@ func TestOptions(t *testing.T) {
 	const options = `{"thinking":{"type":"enabled","budget_tokens":2048},"a":1.10}`
 	r := agent.Request{Model: agent.ModelSpec{ID: "m", Options: json.RawMessage(options)}, Messages: []run.Message{ask("a")}}
 	require.Contains(t, string(sent(t, Model{}, r).Body), `"additionalModelRequestFields":`+options)
+
+	// Claude cannot go on thinking in a turn that began without a thought of its own
+	own := thinks(run.Reasoning{Text: "hm", Signature: "s", Provider: "bedrock", Model: "anthropic.claude-x"})
+	r.Model.ID = "anthropic.claude-x"
+	for name, c := range map[string]struct {
+		messages []run.Message
+		want     string
+	}{
+		"another model's turn": {[]run.Message{ask("q"), use("a", `{}`), result("a", "1"), use("b", `{}`), result("b", "1")}, `{"a":1.10}`},
+		"its own":              {[]run.Message{ask("q"), own, use("a", `{}`), result("a", "1"), use("b", `{}`), result("b", "1")}, options},
+		"an earlier turn":      {[]run.Message{ask("q"), use("a", `{}`), result("a", "1"), say("x"), ask("r"), own, use("b", `{}`), result("b", "1")}, options},
+		"the user's turn":      {[]run.Message{ask("q"), say("x"), ask("r")}, options},
+	} {
+		r.Messages = c.messages
+		p, err := newPrompt(context.Background(), r)
+		require.NoError(t, err)
+		got, err := p.AdditionalModelRequestFields.MarshalSmithyDocument()
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(got), name)
+	}
 }
 
 func TestCachePoints(t *testing.T) {
@@ -80,7 +101,7 @@ func TestCachePoints(t *testing.T) {
 		{"nothing said", whole(claude), "", "", ""},
 		{"Claude", whole(claude), agent.CacheFiveMinutes, "st24", ""},
 		{"Claude for an hour", whole(claude), agent.CacheOneHour, "st24", "1h"},
-		{"Nova", whole(nova), agent.CacheFiveMinutes, "s24", ""},
+		{"Nova, which takes none behind a result", whole(nova), agent.CacheFiveMinutes, "s02", ""},
 		{"a model nobody knows", whole(profile), agent.CacheOneHour, "s24", "1h"},
 		{"nothing to mark", agent.Request{Model: agent.ModelSpec{ID: claude}, System: " ", Messages: conversation[:1]}, agent.CacheFiveMinutes, "0", ""},
 		{"behind a document", agent.Request{Model: agent.ModelSpec{ID: claude}, Messages: []run.Message{media("x", "application/pdf", "AAAA")}}, agent.CacheFiveMinutes, "0", ""},
