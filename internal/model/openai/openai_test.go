@@ -272,8 +272,22 @@ func TestStatuses(t *testing.T) {
 			agent.ModelContextOverflow, "status 400, exceed_context_size_error"},
 		{400, `[{"error":{"code":400,"message":"The input token count (9) exceeds the maximum number of tokens allowed (8).","status":"INVALID_ARGUMENT"}}]`,
 			agent.ModelContextOverflow, "status 400"}, // Gemini
-		{400, `{"code":"invalid-argument","error":"This model's maximum prompt length is 8 but the request contains 9 tokens."}`, agent.ModelContextOverflow, "status 400"}, // xAI
-		{400, `{"error":{"message":"Your request exceeded model token limit: 8 (requested: 9)"}}`, agent.ModelContextOverflow, "status 400"},                                // Kimi
+		{400, `{"code":"invalid-argument","error":"This model's maximum prompt length is 8 but the request contains 9 tokens."}`, agent.ModelContextOverflow, "status 400"},                                         // xAI
+		{400, `{"error":{"message":"Your request exceeded model token limit: 8 (requested: 9)"}}`, agent.ModelContextOverflow, "status 400"},                                                                        // Kimi
+		{400, `{"error":{"message":"input length and ` + "`max_tokens`" + ` exceed context limit: 9 + 2 > 10"}}`, agent.ModelContextOverflow, "status 400"},                                                         // Claude
+		{422, `{"error":{"message":"` + "`inputs`" + ` tokens + ` + "`max_new_tokens`" + ` must be <= 4097"}}`, agent.ModelContextOverflow, "status 422"},                                                           // Together, TGI
+		{400, `{"error":{"code":"invalid_parameter_error","message":"Range of input length should be [1, 9]"}}`, agent.ModelContextOverflow, "status 400, invalid_parameter_error"},                                 // DashScope
+		{400, `{"error":{"code":"1261","message":"Prompt exceeds max length"}}`, agent.ModelContextOverflow, "status 400"},                                                                                          // Z.ai
+		{400, `{"error":{"message":"The decoder prompt (length 9) is longer than the maximum model length of 8."}}`, agent.ModelContextOverflow, "status 400"},                                                      // vLLM
+		{400, `{"message":"Input length (9 tokens) exceeds the maximum allowed length (8 tokens)."}`, agent.ModelContextOverflow, "status 400"},                                                                     // SGLang
+		{413, `{"error":{"code":"tokens_limit_reached","message":"Request body too large for m. Max size: 8 tokens."}}`, agent.ModelContextOverflow, "status 413, tokens_limit_reached"},                            // GitHub Models
+		{413, `{"error":{"code":"rate_limit_exceeded","message":"Request too large for model m on tokens per minute (TPM): Limit 8, Requested 9"}}`, agent.ModelContextOverflow, "status 413, rate_limit_exceeded"}, // Groq
+		{429, `{"error":{"code":"rate_limit_exceeded","message":"Request too large for m on tokens per min (TPM): Limit 8, Requested 9."}}`, agent.ModelContextOverflow, "status 429, rate_limit_exceeded"},         // OpenAI
+		{429, `{"error":{"type":"exceeded_current_quota_error","message":"suspended due to insufficient balance"}}`, agent.ModelAuth, "status 429, exceeded_current_quota_error"},                                   // Kimi
+		{429, `{"error":{"code":"1113","message":"Insufficient balance or no resource package. Please recharge."}}`, agent.ModelAuth, "status 429"},                                                                 // Z.ai
+		{429, `{"error":{"code":"billing_not_active"}}`, agent.ModelAuth, "status 429, billing_not_active"},
+		{400, `{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"prompt is too long\"}}"}}}`, agent.ModelContextOverflow, "status 400"}, // OpenRouter
+		{400, `{"detail":"This model's maximum context length is 8 tokens"}`, agent.ModelContextOverflow, "status 400"},                                                                     // FastAPI
 		{500, `{"error":"maximum context length"}`, agent.ModelServer, "status 500"},
 		{401, `{"error":{"message":"Incorrect API key: sk-canary-key","code":"sk-canary-key"}}`, agent.ModelAuth, "status 401"},
 		{402, ``, agent.ModelAuth, "status 402"},

@@ -40,7 +40,10 @@ func problemIn(body []byte) problem {
 	if json.Unmarshal(raw, &fields) != nil {
 		return problem{message: scalarText(raw)}
 	}
-	return problem{message: scalarText(fields["message"]), kind: scalarText(fields["type"]),
+	var upstream struct{ Raw json.RawMessage }
+	_ = json.Unmarshal(fields["metadata"], &upstream) // OpenRouter's, whose own message says nothing
+	message := scalarText(fields["message"]) + scalarText(fields["detail"]) + scalarText(upstream.Raw)
+	return problem{message: message, kind: scalarText(fields["type"]),
 		code: scalarText(fields["code"]), param: scalarText(fields["param"]),
 		failed: scalarText(fields["failed_generation"])}
 }
@@ -59,36 +62,50 @@ func scalarText(raw json.RawMessage) string {
 var knownCodes = map[string]agent.ModelErrorClass{
 	"context_length_exceeded":   agent.ModelContextOverflow,
 	"exceed_context_size_error": agent.ModelContextOverflow, // llama.cpp
-	"insufficient_quota":        agent.ModelAuth,            // status 429, yet waiting does not help
-	"rate_limit_exceeded":       agent.ModelThrottled,
-	"rate_limit_error":          agent.ModelThrottled,
-	"invalid_api_key":           agent.ModelAuth,
-	"authentication_error":      agent.ModelAuth,
-	"permission_error":          agent.ModelAuth,
-	"model_not_found":           agent.ModelUnavailable,
-	"invalid_request_error":     agent.ModelInvalid,
-	"BadRequestError":           agent.ModelInvalid, // vLLM
-	"content_filter":            agent.ModelInvalid,
-	"timeout":                   agent.ModelTimeout,
-	"overloaded_error":          agent.ModelUnavailable,
-	"service_unavailable":       agent.ModelUnavailable,
-	"server_error":              agent.ModelServer,
-	"internal_server_error":     agent.ModelServer,
-	"api_error":                 agent.ModelServer,
-	"tool_use_failed":           agent.ModelServer, // Groq, status 400: what the model wrote is no call; the next may be
-	"output_parse_failed":       agent.ModelServer, // likewise
+	"tokens_limit_reached":      agent.ModelContextOverflow, // GitHub Models
+	// status 429, yet waiting does not help: OpenAI's, and Kimi's
+	"insufficient_quota":           agent.ModelAuth,
+	"billing_not_active":           agent.ModelAuth,
+	"exceeded_current_quota_error": agent.ModelAuth,
+
+	"rate_limit_exceeded":   agent.ModelThrottled,
+	"rate_limit_error":      agent.ModelThrottled,
+	"invalid_api_key":       agent.ModelAuth,
+	"authentication_error":  agent.ModelAuth,
+	"permission_error":      agent.ModelAuth,
+	"model_not_found":       agent.ModelUnavailable,
+	"invalid_request_error": agent.ModelInvalid,
+	"BadRequestError":       agent.ModelInvalid, // vLLM
+	"content_filter":        agent.ModelInvalid,
+	"timeout":               agent.ModelTimeout,
+	"overloaded_error":      agent.ModelUnavailable,
+	"service_unavailable":   agent.ModelUnavailable,
+	"server_error":          agent.ModelServer,
+	"internal_server_error": agent.ModelServer,
+	"api_error":             agent.ModelServer,
+	"tool_use_failed":       agent.ModelServer, // Groq, status 400: what the model wrote is no call; the next may be
+	"output_parse_failed":   agent.ModelServer, // likewise
 }
 
 // decisiveCodes say more than a response's status.
-var decisiveCodes = []string{"context_length_exceeded", "exceed_context_size_error", "insufficient_quota",
-	"tool_use_failed", "output_parse_failed"}
+var decisiveCodes = []string{"context_length_exceeded", "exceed_context_size_error", "tokens_limit_reached",
+	"insufficient_quota", "billing_not_active", "exceeded_current_quota_error", "tool_use_failed", "output_parse_failed"}
 
 // overflowPhrases are how servers without a code say that the request does not fit the context.
 var overflowPhrases = []string{
 	"context length", "context window", "context size", "maximum context", "context_length", "max_model_len",
 	"prompt is too long", "input is too long", "too many tokens", "input length exceeds",
 	"input token count", "maximum prompt length", "exceeded model token limit", // Gemini, xAI, Kimi
+	"exceed context limit", "range of input length", "prompt exceeds max length", "max_new_tokens` must be", // Claude,
+	// DashScope, Z.ai, TGI; then vLLM, SGLang, SiliconFlow, Copilot
+	"maximum model length", "maximum allowed length", "max_seq_len", "prompt token count", tooLarge,
 }
+
+// tooLarge is how OpenAI and Groq say that a request alone exceeds what a minute allows, which no wait changes.
+const tooLarge = "request too large"
+
+// unpaid are phrases of accounts without credit: Z.ai and xAI have no code of their own for it.
+var unpaid = []string{"insufficient balance", "used all available credits"}
 
 // What a server's code and parameter may be to be shown: names, and nothing that could be content or a key.
 var (
@@ -127,7 +144,11 @@ func (p problem) class(status int) agent.ModelErrorClass {
 	}
 	message := strings.ToLower(p.message)
 	says := func(phrase string) bool { return strings.Contains(message, phrase) }
-	if (class == agent.ModelInvalid || status == 0) && slices.ContainsFunc(overflowPhrases, says) {
+	switch {
+	case class == agent.ModelThrottled && slices.ContainsFunc(unpaid, says):
+		return agent.ModelAuth
+	case class == agent.ModelThrottled && says(tooLarge),
+		(class == agent.ModelInvalid || status == 0) && slices.ContainsFunc(overflowPhrases, says):
 		return agent.ModelContextOverflow
 	}
 	return class
