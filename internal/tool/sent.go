@@ -26,7 +26,7 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 	if err != nil || !ok {
 		return t.Description, t.Schema
 	}
-	changed := addItems(top)
+	changed := change(top, addItems)
 	properties, ok := top["properties"].(map[string]any)
 	if !ok {
 		properties, changed = map[string]any{}, true
@@ -72,16 +72,49 @@ func appendAny(all []any, value any) []any {
 	return append(all, value)
 }
 
-// addItems adds to each list of a decoded schema that says nothing of its items that they may be anything. It reports
-// whether there was one.
-func addItems(schema any) (added bool) {
+// TypeBranches returns a schema as Kimi takes it, which refuses a type beside anyOf: each branch gets the type.
+func TypeBranches(schema json.RawMessage) json.RawMessage {
+	decoded, err := jsonx.DecodeNumbers(schema)
+	if err != nil || !change(decoded, moveType) {
+		return schema
+	}
+	moved, err := jsonx.MarshalVerbatim(decoded)
+	if err != nil {
+		return schema
+	}
+	return moved
+}
+
+func moveType(s map[string]any) bool {
+	branches, ok := s["anyOf"].([]any)
+	if !ok || s["type"] == nil {
+		return false
+	}
+	for _, b := range branches {
+		if b, ok := b.(map[string]any); ok && b["type"] == nil && b["$ref"] == nil {
+			b["type"] = s["type"]
+		}
+	}
+	delete(s, "type")
+	return true
+}
+
+// addItems adds to a list that says nothing of its items that they may be anything.
+func addItems(s map[string]any) bool {
+	if _, has := s["items"]; has || !slices.Contains(appendAny(nil, s["type"]), any("array")) {
+		return false
+	}
+	s["items"] = map[string]any{}
+	return true
+}
+
+// change changes each schema within a decoded one. It reports whether there was one to change.
+func change(schema any, one func(map[string]any) bool) (changed bool) {
 	s, ok := schema.(map[string]any)
 	if !ok {
 		return false
 	}
-	if _, has := s["items"]; !has && slices.Contains(appendAny(nil, s["type"]), any("array")) {
-		s["items"], added = map[string]any{}, true
-	}
+	changed = one(s)
 	for key, value := range s {
 		var inside []any
 		switch key {
@@ -93,8 +126,8 @@ func addItems(schema any) (added bool) {
 			inside = appendAny(nil, value)
 		}
 		for _, part := range inside {
-			added = addItems(part) || added
+			changed = change(part, one) || changed
 		}
 	}
-	return added
+	return changed
 }

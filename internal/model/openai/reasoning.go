@@ -106,6 +106,9 @@ func (a *assembly) thought() run.Reasoning {
 // reasoningAlone are hosts that refuse reasoning under any name but that one.
 var reasoningAlone = []string{"groq.com", "cerebras.ai"}
 
+// moonshot are the hosts of Kimi's maker.
+var moonshot = []string{"moonshot.ai", "moonshot.cn", "kimi.com"}
+
 // wantsReasoning reports whether the server may refuse a turn without reasoning_content: DeepSeek's and Kimi's models
 // do while they think, and one that has sent it in this conversation may be such a model.
 func (g *grouping) wantsReasoning(messages []run.Message) bool {
@@ -114,8 +117,8 @@ func (g *grouping) wantsReasoning(messages []run.Message) bool {
 	case isHostedAt(base, reasoningAlone...):
 		return false
 	case strings.Contains(id, "deepseek"), strings.Contains(id, "kimi"):
-		if isHostedAt(base, "deepseek.com", "moonshot.ai", "moonshot.cn", "kimi.com", "openrouter.ai", "siliconflow.cn",
-			"siliconflow.com") {
+		others := []string{"deepseek.com", "openrouter.ai", "siliconflow.cn", "siliconflow.com"}
+		if isHostedAt(base, append(others, moonshot...)...) {
 			return true
 		}
 	}

@@ -91,7 +91,8 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 	}
 	r = r.WithNotices()
 	tools := make([]chatTool, len(r.Tools))
-	strict := isOpenAI(r.Model.BaseURL) || strings.Contains(r.Model.ID, "claude")
+	kimi := strings.Contains(strings.ToLower(r.Model.ID), "kimi") || isHostedAt(r.Model.BaseURL, moonshot...)
+	strict := kimi || isOpenAI(r.Model.BaseURL) || strings.Contains(r.Model.ID, "claude")
 	for i, t := range r.Tools {
 		description, schema := tool.ForModel(t, func(keyword string) bool {
 			return !strict || !slices.Contains(tool.Combining, keyword)
@@ -100,6 +101,9 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 			const more = " […] All of it is in the instructions."
 			r.System += "\n\nThe tool " + t.ModelName() + ": " + description
 			description = string(begins[:maxDescription-len([]rune(more))]) + more
+		}
+		if kimi {
+			schema = tool.TypeBranches(schema)
 		}
 		tools[i] = chatTool{"function", toolFunction{t.ModelName(), description, schema}}
 	}

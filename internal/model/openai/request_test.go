@@ -135,6 +135,13 @@ func TestToolsThatOpenAIRefuses(t *testing.T) {
 	require.Len(t, []rune(f.Description), maxDescription)
 	require.Equal(t, "Be brief.\n\nThe tool orders_get: "+long+"\n\nThe arguments must also fit this JSON Schema: {\"not\":{}}", got.Messages[0].Content)
 
+	r.Model.ID, r.Model.BaseURL, r.Tools[0].Schema = "kimi-k2.6", "https://api.moonshot.ai/v1",
+		json.RawMessage(`{"type":"object","properties":{"a":{"type":"object","anyOf":[{"required":["b"]},{"type":"null"},{"$ref":"#/$defs/c"}]}},"anyOf":[{"required":["a"]}]}`)
+	body, err = encodeRequest(r)
+	require.NoError(t, err)
+	require.Contains(t, string(body), `"parameters":{"properties":{"a":{"anyOf":[{"required":["b"],"type":"object"},{"type":"null"},{"$ref":"#/$defs/c"}]}},"type":"object"}}`)
+	r.Model.ID, r.Tools[0].Schema = "m", json.RawMessage(`{"type":"object","properties":{},"not":{}}`)
+
 	r.Model.BaseURL = "http://127.0.0.1:11434/v1"
 	body, err = encodeRequest(r)
 	require.NoError(t, err)
