@@ -99,13 +99,19 @@ func moveType(s map[string]any) bool {
 	return true
 }
 
-// addItems adds to a list that says nothing of its items that they may be anything.
-func addItems(s map[string]any) bool {
-	if _, has := s["items"]; has || !slices.Contains(appendAny(nil, s["type"]), any("array")) {
-		return false
+// addItems adds to a list that says nothing of its items that they may be anything, and writes a part that may be
+// anything as an object: Ollama, Fireworks and Gemini refuse true, as Go's MCP servers have it.
+func addItems(s map[string]any) (added bool) {
+	if _, has := s["items"]; s["items"] == true || !has && slices.Contains(appendAny(nil, s["type"]), any("array")) {
+		s["items"], added = map[string]any{}, true
 	}
-	s["items"] = map[string]any{}
-	return true
+	properties, _ := s["properties"].(map[string]any)
+	for name, property := range properties {
+		if property == true {
+			properties[name], added = map[string]any{}, true
+		}
+	}
+	return added
 }
 
 // change changes each schema within a decoded one. It reports whether there was one to change.

@@ -26,6 +26,8 @@ func TestForModel(t *testing.T) {
 		{"lists without items", anything,
 			`{"type":"object","properties":{"items":{"type":["array","null"]},"b":{"default":{"type":"array"},"anyOf":[{"type":"array","maxItems":1.0}]}}}`,
 			`{"type":"object","properties":{"items":{"type":["array","null"],"items":{}},"b":{"default":{"type":"array"},"anyOf":[{"type":"array","items":{},"maxItems":1.0}]}}}`, "d"},
+		{"properties and items that may be anything", anything, `{"type":"object","properties":{"a":true,"b":{"items":true},"c":{"const":true,"additionalProperties":true}}}`,
+			`{"type":"object","properties":{"a":{},"b":{"items":{}},"c":{"const":true,"additionalProperties":true}}}`, "d"},
 		{"combined, where that is taken", anything, `{"type":"object","oneOf":[{}],"properties":{}}`, "", "d"},
 		{"combined", plain, `{"type":"object","properties":{"a":{"type":"string"}},"anyOf":[{"required":["a"]},{"properties":{"a":{},"b":{"minimum":1}}}]}`,
 			`{"type":"object","properties":{"a":{"type":"string"},"b":{"minimum":1}}}`,

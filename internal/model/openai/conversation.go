@@ -59,6 +59,10 @@ type grouping struct {
 var noDocuments = []string{"audio/", "video/", "font/", "application/octet-stream", "application/zip",
 	"application/gzip", "application/x-"}
 
+// noFiles are hosts that refuse a request with a file that is no picture. DeepSeek refuses pictures as well.
+var noFiles = []string{"groq.com", "cerebras.ai", "mistral.ai", "moonshot.ai", "moonshot.cn", "z.ai", "bigmodel.cn",
+	"ollama.com"}
+
 // pictures are the types of pictures that OpenAI takes. Other servers take more: Gemini's HEIC, some BMP.
 var pictures = []string{"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"}
 
@@ -89,6 +93,9 @@ func (g *grouping) add(m run.Message) error {
 			text = agent.TextMediaLeftOut(b, "chat completions take pictures and documents")
 		} else if g.openAI && is("image/") && !slices.ContainsFunc(pictures, is) {
 			text = agent.TextMediaLeftOut(b, "OpenAI takes PNG, JPEG, GIF and WebP")
+		} else if base := g.model.BaseURL; isHostedAt(base, "deepseek.com") ||
+			!is("image/") && (isHostedAt(base, noFiles...) || strings.Contains(base, ":11434")) { // Ollama's port
+			text = agent.TextMediaLeftOut(b, "the service takes none")
 		}
 		if text != "" {
 			return g.add(run.Message{Role: m.Role, Block: run.Text{Text: text}})
@@ -126,7 +133,7 @@ func (g *grouping) add(m run.Message) error {
 func (g *grouping) addReasoning(b run.Reasoning) {
 	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
 	g.thought = g.turn != nil && !calls
-	if b.Provider != provider || b.Model != g.model.ID {
+	if b.Provider != provider || b.Model != g.model.ID || g.mistral { // whose own field for it Mistral refuses
 		return
 	}
 	if b.Field == fieldReasoningContent && isHostedAt(g.model.BaseURL, reasoningAlone...) {

@@ -114,7 +114,7 @@ var moonshot = []string{"moonshot.ai", "moonshot.cn", "kimi.com"}
 func (g *grouping) wantsReasoning(messages []run.Message) bool {
 	base, id := g.model.BaseURL, strings.ToLower(g.model.ID)
 	switch {
-	case isHostedAt(base, reasoningAlone...):
+	case g.mistral, isHostedAt(base, reasoningAlone...):
 		return false
 	case strings.Contains(id, "deepseek"), strings.Contains(id, "kimi"):
 		others := []string{"deepseek.com", "openrouter.ai", "siliconflow.cn", "siliconflow.com"}

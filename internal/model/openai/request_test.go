@@ -219,6 +219,7 @@ func TestReasoningThatServersWant(t *testing.T) {
 		{"https://api.groq.com/openai/v1", "moonshotai/kimi-k2", nil, "", ""},
 		{"https://api.groq.com/openai/v1", "m", []run.Message{thought("reasoning_content", "hm", "")}, named, ""},
 		{"https://api.cerebras.ai/v1", "m", []run.Message{thought("reasoning", "hm", "")}, named, ""},
+		{"http://127.0.0.1:4000/v1", "magistral-medium", []run.Message{assistant(run.Reasoning{Text: "hm", Provider: "openai", Model: "magistral-medium", Field: "reasoning_content"})}, "", ""},
 		{"https://openrouter.ai/api/v1", "m", []run.Message{thought("reasoning", "hm", ""), thought("reasoning_details", "", details)}, named + `,"reasoning_details":` + details, ""},
 		{"http://127.0.0.1:4000/v1", "m", []run.Message{thought("thinking_blocks", "", details)}, `,"thinking_blocks":` + details, ""},
 		{"http://127.0.0.1:4000/v1", "m", []run.Message{thought("reasoning_content", "hm", ""), use("a", `{}`), result("a", "1")}, blank, ""},
@@ -231,7 +232,7 @@ func TestReasoningThatServersWant(t *testing.T) {
 		require.NoError(t, err)
 		got, err := json.Marshal(sent)
 		require.NoError(t, err)
-		require.Contains(t, string(got), `{"id":"b","type":"function","function":{"name":"get","arguments":"{}"}`+c.extra+`}]`+c.fields+`},{"role":"tool",`)
+		require.Contains(t, string(got), `"function":{"name":"get","arguments":"{}"}`+c.extra+`}]`+c.fields+`},{"role":"tool",`)
 	}
 }
 
@@ -247,6 +248,24 @@ func TestIDsOfCalls(t *testing.T) {
 		require.Regexp(t, c.want, messages[1].ToolCalls[0].ID)
 		require.Equal(t, messages[1].ToolCalls[0].ID, messages[2].ToolCallID)
 		require.Equal(t, "1", messages[2].Content)
+	}
+}
+
+// A file that a tool gave ends no run where the service takes none.
+func TestFilesThatServersRefuse(t *testing.T) {
+	const pdf, png = `{"type":"file",`, `{"type":"image_url",`
+	for base, want := range map[string][]string{
+		DefaultBaseURL: {pdf, png}, "https://litellm.example/v1": {pdf, png}, "https://api.groq.com/openai/v1": {"p.pdf (application/pdf) is left out", png},
+		"http://localhost:11434/v1": {"p.pdf (application/pdf) is left out", png}, "https://api.deepseek.com": {"p.pdf (application/pdf) is left out", "p.png (image/png) is left out"},
+	} {
+		sent, err := conversation(agent.ModelSpec{ID: "m", BaseURL: base}, "", []run.Message{
+			user(run.Media{Name: "p.pdf", MediaType: "application/pdf", Data: "BBBB"}), user(run.Media{Name: "p.png", MediaType: "image/png", Data: "BBBB"})})
+		require.NoError(t, err)
+		got, err := json.Marshal(sent)
+		require.NoError(t, err)
+		for _, w := range want {
+			require.Contains(t, string(got), w, base)
+		}
 	}
 }
 
