@@ -72,7 +72,8 @@ func (a *assembly) add(c completion) error {
 				return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 			}
 		}
-		a.finish = cmp.Or(modelretry.Clip(ch.FinishReason), a.finish)
+		finish, _, _ := strings.Cut(modelretry.Clip(ch.FinishReason), ":") // Gemini says more behind it
+		a.finish = cmp.Or(stopWords[finish], finish, a.finish)
 	}
 	return nil
 }
@@ -136,11 +137,19 @@ func (c *callParts) whole() bool {
 	return strings.HasSuffix(written, "}") && agent.IsJSONObject([]byte(written))
 }
 
-// givenUp are the finish reasons of replies that a server did not finish: Mistral's and OpenRouter's, DeepSeek's, and
-// Gemini's for a call that it could not read, with more behind a colon.
+// stopWords are other words for a filter and for the limit: Z.ai's, and those of Gemini itself.
+var stopWords = map[string]string{
+	"sensitive": "content_filter", "SAFETY": "content_filter", "RECITATION": "content_filter",
+	"BLOCKLIST": "content_filter", "PROHIBITED_CONTENT": "content_filter", "SPII": "content_filter",
+	"MAX_TOKENS": "length", "max_tokens": "length",
+}
+
+// givenUp are the finish reasons of replies that a server did not finish: Mistral's and OpenRouter's, DeepSeek's,
+// Z.ai's, and Gemini's for a call that it could not read.
 var givenUp = map[string]agent.ModelErrorClass{
 	"error": agent.ModelServer, "insufficient_system_resource": agent.ModelUnavailable,
-	"function_call_filter": agent.ModelServer,
+	"network_error": agent.ModelServer, "function_call_filter": agent.ModelServer,
+	"MALFORMED_FUNCTION_CALL": agent.ModelServer,
 }
 
 // interrupted is the failure of a reply that broke off, with what there is of it.

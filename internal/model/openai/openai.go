@@ -130,8 +130,8 @@ func (m *server) read(ctx context.Context, r agent.Request, resp *http.Response)
 	default:
 		err = modelError(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
-	if why, _, _ := strings.Cut(a.finish, ":"); err == nil && givenUp[why] != "" {
-		err = a.interrupted(modelError(givenUp[why], "server gave up its reply, finish_reason "+why))
+	if class := givenUp[a.finish]; err == nil && class != "" {
+		err = a.interrupted(modelError(class, "server gave up its reply, finish_reason "+a.finish))
 	}
 	if err != nil {
 		return agent.Reply{}, err
