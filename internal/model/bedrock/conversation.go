@@ -32,8 +32,14 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
 	isClaude := strings.Contains(model, "anthropic.claude")
-	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}, noVideo: isClaude},
-		marksErrors: isClaude || strings.Contains(model, "amazon.nova")}
+	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}, claude: isClaude,
+		older: -maxPictures}, marksErrors: isClaude || strings.Contains(model, "amazon.nova")}
+	g.resultsAlone = strings.Contains(model, "meta.llama") || strings.Contains(model, "mistral.")
+	for _, m := range messages {
+		if b, ok := m.Block.(run.Media); ok && strings.HasPrefix(strings.ToLower(b.MediaType), "image/") {
+			g.attachments.older++
+		}
+	}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
 			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
@@ -56,11 +62,12 @@ type grouping struct {
 	attachments attachments
 	// The model's family takes a tool result's status. Others refuse it and learn of an error from the result's text. An
 	// application inference profile does not tell its model and counts as others.
-	marksErrors bool
-	thoughts    []types.ContentBlock // reasoning that the turn has yet to go on behind
-	turn        []types.ContentBlock
-	calls       []string // of turn
-	user        []types.ContentBlock
+	marksErrors  bool
+	resultsAlone bool                 // the model's family refuses anything beside results
+	thoughts     []types.ContentBlock // reasoning that the turn has yet to go on behind
+	turn         []types.ContentBlock
+	calls        []string // of turn
+	user         []types.ContentBlock
 }
 
 // add takes the next message; its error completes the sentence "message 3 ...".
@@ -188,6 +195,14 @@ func (g *grouping) endUser() {
 	}
 	if document && !text {
 		g.user = append(g.user, &types.ContentBlockMemberText{Value: attached})
+	}
+	isResult := func(b types.ContentBlock) bool { _, ok := b.(*types.ContentBlockMemberToolResult); return ok }
+	rest := slices.IndexFunc(g.user, func(b types.ContentBlock) bool { return !isResult(b) })
+	if g.resultsAlone && rest > 0 {
+		g.emit(types.ConversationRoleUser, g.user[:rest])
+		g.emit(types.ConversationRoleAssistant,
+			[]types.ContentBlock{&types.ContentBlockMemberText{Value: modelretry.GotResults}})
+		g.user = g.user[rest:]
 	}
 	g.emit(types.ConversationRoleUser, g.user)
 	g.user = nil

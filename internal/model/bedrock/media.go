@@ -1,10 +1,15 @@
 package bedrock
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"image"
+	_ "image/gif" // for image.DecodeConfig, as the next two
+	_ "image/jpeg"
+	_ "image/png"
 	"mime"
 	"regexp"
 	"strings"
@@ -53,9 +58,13 @@ var videoFormats = map[string]types.VideoFormat{
 	"video/3gpp":       types.VideoFormatThreeGp,
 }
 
-// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has
-// the size of a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
+// What Bedrock takes in one request, whatever the model. Images have bounds of Claude's alone, and the size of a PDF or
+// DOCX that the newer models read as pictures has none: what a model makes of those, it says itself.
 const (
+	maxPictures    = 20 // of more, newer models of Claude's take some at 2,000 pixels a side
+	maxPictureSide = 8000
+	maxPicture     = 15 << 18 // bytes: 5 MiB as base64
+
 	maxDocuments = 5
 	maxDocument  = 9 << 19  // bytes of a document that is read as text: 4.5 MiB
 	maxMedia     = 25 << 20 // bytes of all media together; more is no request at all
@@ -66,7 +75,8 @@ type attachments struct {
 	names     map[string]bool // of documents, in lower case
 	documents int
 	bytes     int
-	noVideo   bool // the model's family refuses a request with one
+	claude    bool // whose models refuse a request with a video or with more or larger pictures than those
+	older     int  // so many pictures are left out for the newer ones
 }
 
 // block makes a block of media. Its error says why the request goes without them.
@@ -84,12 +94,15 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	}
 	a.bytes += len(data)
 	if format, ok := imageFormats[kind]; ok {
+		if err := a.picture(data); err != nil {
+			return nil, err
+		}
 		return &types.ContentBlockMemberImage{Value: types.ImageBlock{
 			Format: format, Source: &types.ImageSourceMemberBytes{Value: data},
 		}}, nil
 	}
 	if format, ok := videoFormats[kind]; ok {
-		if a.noVideo {
+		if a.claude {
 			return nil, errors.New("the model takes no video")
 		}
 		return &types.ContentBlockMemberVideo{Value: types.VideoBlock{
@@ -122,6 +135,25 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
 		Format: format, Name: &free, Source: &types.DocumentSourceMemberBytes{Value: data},
 	}}, nil
+}
+
+// picture says why a picture is left out; nil if it is not.
+func (a *attachments) picture(data []byte) error {
+	if !a.claude {
+		return nil
+	}
+	if a.older > 0 {
+		a.older--
+		return fmt.Errorf("a request to Claude has at most %d pictures", maxPictures)
+	}
+	if len(data) > maxPicture {
+		return fmt.Errorf("a picture for Claude has at most %d bytes", maxPicture)
+	}
+	size, _, err := image.DecodeConfig(bytes.NewReader(data))
+	if err == nil && max(size.Width, size.Height) > maxPictureSide { // else Claude says what is wrong
+		return fmt.Errorf("a picture for Claude has at most %d pixels a side", maxPictureSide)
+	}
+	return nil
 }
 
 var (

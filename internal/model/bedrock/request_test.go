@@ -1,10 +1,13 @@
 package bedrock
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -395,6 +398,39 @@ func TestMediaThatAreLeftOut(t *testing.T) {
 	got, err := conversation("eu.anthropic.claude-sonnet-4-5-20250929-v1:0", []run.Message{ask("q"), media("f", "video/mp4", "AAAA")})
 	require.NoError(t, err)
 	require.Contains(t, got[0].Content, &types.ContentBlockMemberText{Value: "[f (video/mp4) is left out: the model takes no video]"})
+}
+
+// Claude refuses a request for one picture too many or too large, and each later one with it. The newest stay.
+func TestPicturesThatClaudeRefuses(t *testing.T) {
+	var long bytes.Buffer
+	require.NoError(t, png.Encode(&long, image.NewGray(image.Rect(0, 0, 1, maxPictureSide+1))))
+	messages := []run.Message{ask("q"), media("old", "image/png", "AAAA"), media("tall", "image/png", base64.StdEncoding.EncodeToString(long.Bytes())),
+		media("large", "image/png", base64.StdEncoding.EncodeToString(make([]byte, maxPicture+1)))}
+	for range maxPictures - 2 {
+		messages = append(messages, media("p", "image/png", "AAAA"))
+	}
+	got, err := conversation("us.anthropic.claude-x", messages)
+	require.NoError(t, err)
+	left := ""
+	for _, b := range got[0].Content[1:4] {
+		left += b.(*types.ContentBlockMemberText).Value
+	}
+	require.Equal(t, "[old (image/png) is left out: a request to Claude has at most 20 pictures][tall (image/png) is left out: "+
+		"a picture for Claude has at most 8000 pixels a side][large (image/png) is left out: a picture for Claude has at most 3932160 bytes]", left)
+	require.IsType(t, &types.ContentBlockMemberImage{}, got[0].Content[4])
+	got, err = conversation("amazon.nova-pro", messages)
+	require.NoError(t, err)
+	require.IsType(t, &types.ContentBlockMemberImage{}, got[0].Content[1])
+}
+
+// Llama's and Mistral's models take nothing beside a tool's result.
+func TestUserBesideAResult(t *testing.T) {
+	for model, want := range map[string]int{"us.meta.llama4-maverick-17b-instruct-v1:0": 5, "mistral.mistral-large-2407-v1:0": 5, "amazon.nova-pro": 3} {
+		got, err := conversation(model, []run.Message{ask("p"), use("b", `{}`), result("b", "1"), ask("q")})
+		require.NoError(t, err)
+		require.Len(t, got, want, model)
+		require.Equal(t, &types.ContentBlockMemberText{Value: "q"}, got[want-1].Content[len(got[want-1].Content)-1])
+	}
 }
 
 // How large a PDF may be is the model's to say.

@@ -140,6 +140,8 @@ const (
 	NoResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
 	// NoOutput is a blank result: Bedrock, Z.ai and MiniMax refuse an empty text.
 	NoOutput = "(no output)"
+	// GotResults is the model's turn between a tool's results and what the user says behind them.
+	GotResults = "I have the results."
 	// Opening is the user's first words, where the conversation's beginning was evicted.
 	Opening = "(The beginning of this conversation is left out.)"
 )

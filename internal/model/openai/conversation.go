@@ -254,7 +254,7 @@ func (g *grouping) endUser() {
 		message.Content = strings.Join(texts, "\n\n")
 	}
 	if last := len(g.out) - 1; g.mistral && last >= 0 && g.out[last].Role == "tool" { // refused directly behind it
-		g.out = append(g.out, chatMessage{Role: "assistant", Content: "I have the results."})
+		g.out = append(g.out, chatMessage{Role: "assistant", Content: modelretry.GotResults})
 	}
 	g.out, g.user = append(g.out, message), nil
 }
