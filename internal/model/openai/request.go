@@ -86,8 +86,8 @@ const maxDescription = 1024
 
 // encodeRequest encodes the body of a request for the server at its model's base URL.
 func encodeRequest(r agent.Request) ([]byte, error) {
-	if len(r.Tools) > 0 && r.Output.JSON && !isOpenAI(r.Model.BaseURL) { // Groq and Gemini 2 refuse both at once
-		r = r.WithJSONAsked() // and with Ollama and vLLM the form forbids calls
+	if r.Output.JSON && !takesForm(r) {
+		r = r.WithJSONAsked()
 	}
 	r = r.WithNotices()
 	tools := make([]chatTool, len(r.Tools))
@@ -145,6 +145,23 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 		}
 	}
 	return marshal(fields)
+}
+
+// takesForm reports whether a service takes the output's form as an option, and the model may call tools all the same.
+func takesForm(r agent.Request) bool {
+	base, schema := r.Model.BaseURL, r.Output.Schema
+	switch {
+	case isOpenAI(base): // it wants an object at the top, and no branches
+		var top map[string]json.RawMessage
+		combined := func(keyword string) bool { return top[keyword] != nil }
+		return len(schema) == 0 || json.Unmarshal(schema, &top) == nil && scalarText(top["type"]) == "object" &&
+			!slices.ContainsFunc(tool.Combining, combined)
+	case len(r.Tools) > 0: // Groq and Gemini 2 refuse both, and with Ollama and vLLM the form forbids calls
+		return false
+	case len(schema) == 0:
+		return !strings.Contains(base, ":1234") // LM Studio's port, which knows schemas alone
+	}
+	return !isHostedAt(base, "deepseek.com", "groq.com", "z.ai", "bigmodel.cn") // which take none, or few
 }
 
 func marshal(v any) ([]byte, error) {

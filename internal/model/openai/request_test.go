@@ -59,16 +59,22 @@ func TestNotices(t *testing.T) {
 	require.Regexp(t, `^Be brief\.\n\nYou have used up .*\n\nGive your final answer as one JSON value`, got.Messages[0].Content)
 	require.Regexp(t, `^Hi\s+You have used up `, got.Messages[1].Content)
 
-	// beside tools few servers but OpenAI take a form, or let the model call one
-	r = agent.Request{Tools: []agent.ToolSpec{{Name: "a"}}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`{"type":"array"}`)}}
-	for base, want := range map[string]string{
-		DefaultBaseURL: `"messages":[],`, "https://api.groq.com/openai/v1": `It has to fit this JSON Schema:\n{\"type\":\"array\"}"}],`,
+	// beside tools few servers but OpenAI take a form, or let the model call one, and some take no schema or no object
+	const array, object = `{"type":"array"}`, `{"type":"object"}`
+	tools := []agent.ToolSpec{{Name: "a"}}
+	for _, c := range []struct {
+		base, schema string
+		tools        []agent.ToolSpec
+		form         bool
+	}{
+		{DefaultBaseURL, object, tools, true}, {DefaultBaseURL, array, nil, false}, {DefaultBaseURL, `{"type":"object","anyOf":[{}]}`, nil, false}, {"http://127.0.0.1:11434/v1", array, tools, false},
+		{"http://127.0.0.1:11434/v1", array, nil, true}, {"https://api.deepseek.com", object, nil, false}, {"https://api.deepseek.com", "", nil, true}, {"http://localhost:1234/v1", "", nil, false},
 	} {
-		r.Model.BaseURL = base
+		r = agent.Request{Model: agent.ModelSpec{BaseURL: c.base}, Tools: c.tools, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(c.schema)}}
 		body, err = encodeRequest(r)
 		require.NoError(t, err)
-		require.Contains(t, string(body), want)
-		require.Equal(t, base == DefaultBaseURL, strings.Contains(string(body), "response_format"))
+		require.Equal(t, c.form, strings.Contains(string(body), "response_format"), "%v", c)
+		require.Equal(t, !c.form && c.schema != "", strings.Contains(string(body), "It has to fit this JSON Schema:"), "%v", c)
 	}
 }
 
