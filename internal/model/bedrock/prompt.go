@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -30,6 +31,9 @@ func newPrompt(ctx context.Context, r agent.Request) (*bedrockruntime.ConverseSt
 		return nil, callFailure(ctx, ctx.Err())
 	case r.Model.BaseURL != "":
 		return nil, modelError(agent.ModelInvalid, "request is for another server")
+	}
+	if f := r.Output; f.JSON && isObject(f.Schema) && !takesForm(r.Model.ID, f.Schema) {
+		r = r.WithJSONAsked()
 	}
 	r = r.WithNotices()
 	p := &bedrockruntime.ConverseStreamInput{ModelId: aws.String(r.Model.ID)}
@@ -71,6 +75,39 @@ func newPrompt(ctx context.Context, r agent.Request) (*bedrockruntime.ConverseSt
 	}
 	mark(p, r.Model)
 	return p, nil
+}
+
+var (
+	formless = regexp.MustCompile(`amazon\.nova|meta\.llama|pixtral|claude-(v|instant|3|(opus|sonnet)-4-(1-|2))`)
+	limits   = []string{
+		"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "maxItems", "$ref",
+	}
+)
+
+// takesForm reports whether a model takes a schema as the form of its reply. Many take none, and Claude only one whose
+// objects are closed, without limits of numbers, lengths and lists; no reference is followed to see whether it recurs.
+func takesForm(id string, schema json.RawMessage) bool {
+	decoded, err := jsonx.DecodeNumbers(schema)
+	return err == nil && !formless.MatchString(id) && (!strings.Contains(id, "anthropic.claude") || closed(decoded, false))
+}
+
+// closed reports whether Claude takes a part of a schema, or what stands under the names of such parts.
+func closed(part any, names bool) bool {
+	if list, ok := part.([]any); ok {
+		return !slices.ContainsFunc(list, func(v any) bool { return !closed(v, false) })
+	}
+	object, _ := part.(map[string]any)
+	_, properties := object["properties"]
+	if !names && (properties || object["type"] == "object") && object["additionalProperties"] != false {
+		return false
+	}
+	for key, value := range object {
+		if !names && slices.Contains(limits, key) ||
+			!closed(value, !names && slices.Contains([]string{"properties", "$defs", "definitions"}, key)) {
+			return false
+		}
+	}
+	return true
 }
 
 // withdrawn describes a tool that is in the conversation and not on offer.

@@ -54,6 +54,29 @@ func TestOutputFormat(t *testing.T) {
 		r.Output = none
 		require.NotContains(t, string(sent(t, Model{}, r).Body), "outputConfig")
 	}
+	const closed = `{"type":"object","properties":{"a":{"type":"object","additionalProperties":false}},"additionalProperties":false}`
+	for name, c := range map[string]struct {
+		model, schema string
+		takes         bool
+	}{
+		"Nova":              {"eu.amazon.nova-pro-v1:0", closed, false},
+		"Llama":             {"us.meta.llama4-scout-v1:0", closed, false},
+		"an old Claude":     {"anthropic.claude-3-7-sonnet-20250219-v1:0", closed, false},
+		"Claude 4":          {"us.anthropic.claude-sonnet-4-20250514-v1:0", closed, false},
+		"Claude 4.1":        {"us.anthropic.claude-opus-4-1-20250805-v1:0", closed, false},
+		"Claude":            {"us.anthropic.claude-sonnet-4-5-20250929-v1:0", closed, true},
+		"a newer Claude":    {"us.anthropic.claude-opus-4-6-v1", closed, true},
+		"an open object":    {"anthropic.claude-sonnet-5", `{"type":"object","properties":{"a":{"type":"object"}},"additionalProperties":false}`, false},
+		"a list of objects": {"anthropic.claude-sonnet-5", `{"type":"array","items":{"properties":{}}}`, false},
+		"a limit":           {"anthropic.claude-sonnet-5", `{"type":"object","properties":{"n":{"type":"integer","minimum":1}},"additionalProperties":false}`, false},
+		"a limit's name":    {"anthropic.claude-sonnet-5", `{"type":"object","properties":{"minimum":{"type":"integer"}},"additionalProperties":false}`, true},
+	} {
+		r.Model.ID, r.Output = c.model, agent.OutputFormat{JSON: true, Schema: json.RawMessage(c.schema)}
+		p, err := newPrompt(context.Background(), r)
+		require.NoError(t, err, name)
+		require.Equal(t, c.takes, p.OutputConfig != nil, name)
+		require.Equal(t, c.takes, len(p.System) == 0, "%s: the form is asked for in words", name)
+	}
 }
 
 // The model's own fields go out byte for byte: they are what turns reasoning on.
