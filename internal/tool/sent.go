@@ -26,7 +26,7 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 	if err != nil || !ok {
 		return t.Description, t.Schema
 	}
-	changed := change(top, addItems)
+	changed := change(top, addItems) || top["type"] != "object"
 	properties, ok := top["properties"].(map[string]any)
 	if !ok {
 		properties, changed = map[string]any{}, true

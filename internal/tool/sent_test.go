@@ -23,6 +23,8 @@ func TestForModel(t *testing.T) {
 		{"as it is", plain, `{"type":"object", "properties":{"z":{},"a":{"type":"array","items":{}}}}`, "", "d"},
 		{"no schema", plain, ``, `{"type":"object","properties":{}}`, "d"},
 		{"no properties", anything, `{"type":"object"}`, `{"type":"object","properties":{}}`, "d"},
+		{"no type", anything, `{"properties":{"a":{}}}`, `{"type":"object","properties":{"a":{}}}`, "d"},
+		{"another type too", anything, `{"type":["object","null"],"properties":{}}`, `{"type":"object","properties":{}}`, "d"},
 		{"lists without items", anything,
 			`{"type":"object","properties":{"items":{"type":["array","null"]},"b":{"default":{"type":"array"},"anyOf":[{"type":"array","maxItems":1.0}]}}}`,
 			`{"type":"object","properties":{"items":{"type":["array","null"],"items":{}},"b":{"default":{"type":"array"},"anyOf":[{"type":"array","items":{},"maxItems":1.0}]}}}`, "d"},
