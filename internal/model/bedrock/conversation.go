@@ -32,14 +32,9 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
 	isClaude := strings.Contains(model, "anthropic.claude")
-	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}, claude: isClaude,
-		older: -maxPictures}, marksErrors: isClaude || strings.Contains(model, "amazon.nova")}
+	g := grouping{model: model, results: results, attachments: newAttachments(isClaude, messages),
+		marksErrors: isClaude || strings.Contains(model, "amazon.nova")}
 	g.resultsAlone = strings.Contains(model, "meta.llama") || strings.Contains(model, "mistral.")
-	for _, m := range messages {
-		if b, ok := m.Block.(run.Media); ok && strings.HasPrefix(strings.ToLower(b.MediaType), "image/") {
-			g.attachments.older++
-		}
-	}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
 			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))

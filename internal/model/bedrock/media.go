@@ -12,6 +12,7 @@ import (
 	_ "image/png"
 	"mime"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
@@ -61,7 +62,7 @@ var videoFormats = map[string]types.VideoFormat{
 // What Bedrock takes in one request, whatever the model. Images have bounds of Claude's alone, and the size of a PDF or
 // DOCX that the newer models read as pictures has none: what a model makes of those, it says itself.
 const (
-	maxPictures    = 20 // of more, newer models of Claude's take some at 2,000 pixels a side
+	maxPictures    = 20 // with the documents; of more, newer models of Claude's take some at 2,000 pixels a side
 	maxPictureSide = 8000
 	maxPicture     = 15 << 18 // bytes: 5 MiB as base64
 
@@ -70,17 +71,46 @@ const (
 	maxMedia     = 25 << 20 // bytes of all media together; more is no request at all
 )
 
-// attachments are the media of a request so far.
+// attachments are the media of a request so far. Of more than a request takes, the newest stay.
 type attachments struct {
-	names     map[string]bool // of documents, in lower case
-	documents int
-	bytes     int
-	claude    bool // whose models refuse a request with a video or with more or larger pictures than those
-	older     int  // so many pictures are left out for the newer ones
+	names        map[string]bool // of documents, in lower case
+	claude       bool            // whose models refuse a request with a video or with more or larger pictures than those
+	older        int             // so many media are left out for the bytes of the newer ones
+	oldPictures  int             // so many pictures are left out for newer ones
+	oldDocuments int             // so many documents, in the same way
+}
+
+func newAttachments(claude bool, messages []run.Message) attachments {
+	a := attachments{names: map[string]bool{}, claude: claude}
+	pictures, documents, size, fits := 0, 0, 0, true
+	for _, m := range slices.Backward(messages) {
+		b, ok := m.Block.(run.Media)
+		if !ok {
+			continue
+		}
+		bytes := base64.RawStdEncoding.DecodedLen(len(strings.TrimRight(b.Data, "=")))
+		if bytes <= maxMedia { // else it is left out itself
+			size += bytes
+		}
+		if fits = fits && size <= maxMedia; !fits {
+			a.older++
+			continue
+		}
+		kind, _, _ := mime.ParseMediaType(b.MediaType) // none is none that counts
+		if _, ok := imageFormats[kind]; ok {
+			pictures++
+		} else if _, ok := documentFormat(kind); ok {
+			documents++
+		}
+	}
+	a.oldDocuments = max(documents-maxDocuments, 0)
+	a.oldPictures = pictures + documents - a.oldDocuments - maxPictures
+	return a
 }
 
 // block makes a block of media. Its error says why the request goes without them.
 func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
+	a.older--
 	data, err := base64.StdEncoding.DecodeString(m.Data)
 	if err != nil || len(data) == 0 {
 		return nil, errors.New("its data is not base64")
@@ -89,10 +119,9 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	if err != nil {
 		return nil, errors.New("it has no media type")
 	}
-	if a.bytes+len(data) > maxMedia {
+	if a.older >= 0 || len(data) > maxMedia {
 		return nil, fmt.Errorf("a request to Bedrock has at most %d bytes of media", maxMedia)
 	}
-	a.bytes += len(data)
 	if format, ok := imageFormats[kind]; ok {
 		if err := a.picture(data); err != nil {
 			return nil, err
@@ -109,21 +138,18 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 			Format: format, Source: &types.VideoSourceMemberBytes{Value: data},
 		}}, nil
 	}
-	format, ok := documentFormats[kind]
-	if !ok && strings.HasPrefix(kind, "text/") {
-		format, ok = types.DocumentFormatTxt, true
-	}
+	format, ok := documentFormat(kind)
 	if !ok {
 		return nil, errors.New("the type is none that Bedrock takes")
+	}
+	if a.oldDocuments > 0 {
+		a.oldDocuments--
+		return nil, fmt.Errorf("a request to Bedrock has at most %d documents", maxDocuments)
 	}
 	pictured := format == types.DocumentFormatPdf || format == types.DocumentFormatDocx
 	if len(data) > maxDocument && !pictured {
 		return nil, fmt.Errorf("a document for Bedrock has at most %d bytes", maxDocument)
 	}
-	if a.documents == maxDocuments {
-		return nil, fmt.Errorf("a request to Bedrock has at most %d documents", maxDocuments)
-	}
-	a.documents++
 	// Bedrock refuses a name that comes twice. The same documents in the same order get the same names, so that the cached
 	// prefix stays the same.
 	name := neutralName(m.Name)
@@ -137,14 +163,22 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	}}, nil
 }
 
+func documentFormat(kind string) (types.DocumentFormat, bool) {
+	format, ok := documentFormats[kind]
+	if !ok && strings.HasPrefix(kind, "text/") {
+		return types.DocumentFormatTxt, true
+	}
+	return format, ok
+}
+
 // picture says why a picture is left out; nil if it is not.
 func (a *attachments) picture(data []byte) error {
 	if !a.claude {
 		return nil
 	}
-	if a.older > 0 {
-		a.older--
-		return fmt.Errorf("a request to Claude has at most %d pictures", maxPictures)
+	if a.oldPictures > 0 {
+		a.oldPictures--
+		return fmt.Errorf("a request to Claude has at most %d pictures and documents", maxPictures)
 	}
 	if len(data) > maxPicture {
 		return fmt.Errorf("a picture for Claude has at most %d bytes", maxPicture)

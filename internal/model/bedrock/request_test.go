@@ -382,13 +382,15 @@ func gotText(out []types.Message) string {
 func TestMediaThatAreLeftOut(t *testing.T) {
 	large := func(bytes int) string { return base64.StdEncoding.EncodeToString(make([]byte, bytes)) }
 	doc, film := media("d", "application/pdf", "AAAA"), media("f", "video/mp4", large(maxMedia/2))
+	old := media("old", "application/pdf", "AAAA")
 	for want, messages := range map[string][]run.Message{
 		"p (image/png) is left out: its data is not base64":                                   {media("p", "image/png", "!")},
 		"p () is left out: it has no media type":                                              {media("p", "", "AAAA")},
 		"p (application/zip) is left out: the type is none that Bedrock takes":                {media("p", "application/zip", "AAAA")},
 		"p (text/csv) is left out: a document for Bedrock has at most 4718592 bytes":          {media("p", "text/csv", large(maxDocument+1))},
-		"d (application/pdf) is left out: a request to Bedrock has at most 5 documents":       {doc, doc, doc, doc, doc, doc},
-		"p (image/png) is left out: a request to Bedrock has at most 26214400 bytes of media": {film, film, media("p", "image/png", "AAAA")},
+		"old (application/pdf) is left out: a request to Bedrock has at most 5 documents":     {old, doc, doc, doc, doc, doc},
+		"f (video/mp4) is left out: a request to Bedrock has at most 26214400 bytes of media": {film, film, media("p", "image/png", "AAAA")},
+		"g (video/mp4) is left out: a request to Bedrock has at most 26214400 bytes of media": {old, media("g", "video/mp4", large(maxMedia+1))},
 	} {
 		got, err := conversation("m", append([]run.Message{ask("q")}, messages...))
 		require.NoError(t, err)
@@ -406,16 +408,17 @@ func TestPicturesThatClaudeRefuses(t *testing.T) {
 	require.NoError(t, png.Encode(&long, image.NewGray(image.Rect(0, 0, 1, maxPictureSide+1))))
 	messages := []run.Message{ask("q"), media("old", "image/png", "AAAA"), media("tall", "image/png", base64.StdEncoding.EncodeToString(long.Bytes())),
 		media("large", "image/png", base64.StdEncoding.EncodeToString(make([]byte, maxPicture+1)))}
-	for range maxPictures - 2 {
+	for range maxPictures - 3 {
 		messages = append(messages, media("p", "image/png", "AAAA"))
 	}
+	messages = append(messages, media("d", "application/pdf", "AAAA"))
 	got, err := conversation("us.anthropic.claude-x", messages)
 	require.NoError(t, err)
 	left := ""
 	for _, b := range got[0].Content[1:4] {
 		left += b.(*types.ContentBlockMemberText).Value
 	}
-	require.Equal(t, "[old (image/png) is left out: a request to Claude has at most 20 pictures][tall (image/png) is left out: "+
+	require.Equal(t, "[old (image/png) is left out: a request to Claude has at most 20 pictures and documents][tall (image/png) is left out: "+
 		"a picture for Claude has at most 8000 pixels a side][large (image/png) is left out: a picture for Claude has at most 3932160 bytes]", left)
 	require.IsType(t, &types.ContentBlockMemberImage{}, got[0].Content[4])
 	got, err = conversation("amazon.nova-pro", messages)
