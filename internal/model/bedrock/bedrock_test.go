@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
 )
@@ -271,6 +272,14 @@ func TestRefusals(t *testing.T) {
 			require.Equal(t, 3*time.Second, asks.RetryAfter())
 		})
 	}
+}
+
+func TestRefusedMedia(t *testing.T) {
+	m, _ := against(t, Model{}, standins.Failure{Status: 400, Code: "ValidationException", Message: "This model doesn't support the image field for user messages. Remove image and try again."})
+	_, err := m.Generate(context.Background(), request())
+	refused, ok := errors.AsType[*modelretry.Refusal](failureOf(t, err).Cause)
+	require.True(t, ok)
+	require.Equal(t, modelretry.Pictures, refused.Media)
 }
 
 func TestRefusalsThatAreNoJSON(t *testing.T) {

@@ -71,6 +71,7 @@ func parseRefusal(err error) (*modelretry.Refusal, agent.ModelErrorClass) {
 	if reported, ok := errors.AsType[smithy.APIError](err); ok {
 		r.Code, message = knownCode(reported.ErrorCode()), reported.ErrorMessage()
 	}
+	r.Media = modelretry.RefusedMedia(message)
 	class := classify(r.Status, r.Code, message)
 	if strings.Contains(message, "on-demand throughput") { // most models are reached by a profile alone
 		r.Code += " (want the id of an inference profile for this model)"

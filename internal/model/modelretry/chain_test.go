@@ -3,6 +3,7 @@ package modelretry
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // house answers or fails by the id of the model that is asked, and notes who was.
@@ -80,6 +82,84 @@ func TestChain(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// blind is a model that takes none of some media, and says so in an error of another class than others.
+type blind struct {
+	takesNone Media
+	class     agent.ModelErrorClass
+	sees      string // the model of a chain that takes all
+	got       []string
+}
+
+func (b *blind) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	got := r.Model.ID + ":"
+	for _, m := range r.Messages {
+		switch block := m.Block.(type) {
+		case run.Media:
+			got += " " + block.MediaType
+		case run.Text:
+			got += " " + block.Text
+		}
+	}
+	b.got = append(b.got, got)
+	if r.Model.ID != b.sees && strings.Contains(got, map[Media]string{Pictures: " image/", Files: " application/"}[b.takesNone]) {
+		return agent.Reply{}, (&Refusal{Status: 400, Media: b.takesNone}).Failure(b.class)
+	}
+	return agent.Reply{Model: r.Model.ID}, nil
+}
+
+// A medium that a tool gave ends no run whose model takes none. It is left out once no model of the chain takes it.
+func TestMediaThatModelsTakeNoneOf(t *testing.T) {
+	const all, less = "a: look image/png application/pdf", "c: look [p.png (image/png) is left out: the model takes no pictures] application/pdf"
+	for _, tt := range []struct {
+		name string
+		b    blind
+		r    agent.Request
+		want []string
+	}{
+		{"a model that sees", blind{sees: "a"}, chain(2), []string{all}},
+		{"another sees", blind{sees: "b", takesNone: Pictures, class: agent.ModelInvalid}, chain(2), []string{all, "b" + all[1:]}},
+		{"none sees", blind{takesNone: Pictures, class: agent.ModelServer}, chain(2), []string{all, "b" + all[1:], "c" + all[1:], less}},
+		{"none reads", blind{takesNone: Files, class: agent.ModelInvalid}, request(2),
+			[]string{"m" + all[1:], "m: look image/png [f.pdf (application/pdf) is left out: the model takes no files]"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.r.Messages = []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "look"}}, {Role: run.RoleUser, Block: run.Media{Name: "p.png", MediaType: "image/png"}},
+				{Role: run.RoleUser, Block: run.Media{Name: "f.pdf", MediaType: "application/pdf"}}}
+			_, requests, err := New(&tt.b, clock.System(), nil).Ask(context.Background(), tt.r)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, tt.b.got)
+			require.Equal(t, len(tt.want), requests)
+			require.IsType(t, run.Media{}, tt.r.Messages[1].Block, "the caller's own stays")
+		})
+	}
+	r := request(1)
+	r.Messages = []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "application/"}}}
+	_, requests, err := New(&blind{takesNone: Files, class: agent.ModelInvalid}, clock.System(), nil).Ask(context.Background(), r)
+	require.Error(t, err)
+	require.Equal(t, 1, requests, "there is nothing to leave out")
+}
+
+func TestRefusedMedia(t *testing.T) {
+	for message, want := range map[string]Media{
+		"This model doesn't support the image field for user messages. Remove image and try again.": Pictures,
+		"No endpoints found that support image input":                                               Pictures,
+		"image input is not supported - hint: if this is unexpected":                                Pictures,
+		"m is not a multimodal model":                                                               Pictures,
+		"At most 0 image(s) may be provided in one prompt.":                                         Pictures,
+		"this model does not support image input (ref: x)":                                          Pictures,
+		"Unsupported content part type for text-only server: image_url":                             Pictures,
+		"Invalid content type. image_url is only supported by certain models.":                      Pictures,
+		"messages[1].content must be a string":                                                      Pictures,
+		"Image input is not enabled for this model":                                                 Pictures,
+		"This model doesn't support documents.":                                                     Files,
+		"Invalid schema for function 'describe_image'":                                              "",
+		"This model doesn't support tool use.":                                                      "",
+		"prompt is too long":                                                                        "",
+	} {
+		require.Equal(t, want, RefusedMedia(message), message)
 	}
 }
 

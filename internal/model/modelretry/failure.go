@@ -26,6 +26,7 @@ type Refusal struct {
 	Status int    // of HTTP; 0 = it came in a stream
 	Code   string // fit to be shown; "" = none
 	After  time.Duration
+	Media  Media // that the model takes none of
 }
 
 func (r *Refusal) Error() string {
@@ -44,7 +45,8 @@ func (r *Refusal) RetryAfter() time.Duration { return r.After }
 
 // Failure returns the error of a request that was refused. A model that is not there is asked no more.
 func (r *Refusal) Failure(class agent.ModelErrorClass) *agent.ModelError {
-	return &agent.ModelError{Class: class, Message: r.Error(), Cause: r, Lasting: r.Status == http.StatusNotFound}
+	lasts := r.Status == http.StatusNotFound || r.Media != ""
+	return &agent.ModelError{Class: class, Message: r.Error(), Cause: r, Lasting: lasts}
 }
 
 // NameModel says in a *agent.ModelError which model failed.

@@ -45,7 +45,7 @@ func New(next Generator, c clock.Clock, jitter func(max time.Duration) time.Dura
 // answered.
 //
 // An error whose class does not move on ends the chain. A reply whose stream broke off is an answer where the chain
-// keeps such.
+// keeps such. If the last model says that it takes none of the request's media, it is asked again without them.
 //
 // The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps
 // the context's error alone, because that failure is not the model's and must not be recorded as such.
@@ -53,19 +53,29 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, 0, fmt.Errorf("ask model %s: %w", r.Model.ID, err)
 	}
-	began, whole := m.clock.Now(), r.Model
+	began, whole, first := m.clock.Now(), r.Model, r.Attempt
 	for place, spec := range whole.Chain() {
-		first := r.Attempt
 		r.Model = spec
 		reply, r.Attempt, err = m.askModel(ctx, r, began)
 		reply.Place = place
-		requests += r.Attempt - first
 		failure := failureOf(err)
 		if failure == nil || !whole.MovesOn(failure.Class) {
 			break
 		}
 	}
-	return reply, requests, err
+	for failure := failureOf(err); failure != nil; failure = failureOf(err) {
+		refusal, ok := errors.AsType[*Refusal](failure.Cause)
+		if ok {
+			r.Messages, ok = withoutMedia(r.Messages, refusal.Media)
+		}
+		if !ok {
+			break
+		}
+		place := reply.Place
+		reply, r.Attempt, err = m.askModel(ctx, r, began)
+		reply.Place = place
+	}
+	return reply, r.Attempt - first, err
 }
 
 // askModel asks one model of a chain whose first model was asked at began. It also returns the next request's Attempt.

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -318,6 +319,21 @@ func TestStatuses(t *testing.T) {
 			require.Equal(t, tt.message, failureOf(t, err).Message)
 			require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there stays away")
 		})
+	}
+}
+
+func TestRefusedMedia(t *testing.T) {
+	for body, status := range map[string]int{
+		`{"error":{"code":500,"message":"image input is not supported - hint: you may need to provide the mmproj"}}`: 500, // llama.cpp
+		`{"error":{"code":404,"message":"No endpoints found that support image input"}}`:                             404,
+		`data: {"error":{"message":"m is not a multimodal model","code":400}}` + "\n\n":                              200,
+	} {
+		_, err := against(t, nil, refusal(status, body)).generate(context.Background(), request())
+		failure := failureOf(t, err)
+		require.True(t, failure.Lasting, body)
+		refused, ok := errors.AsType[*modelretry.Refusal](failure.Cause)
+		require.True(t, ok)
+		require.Equal(t, modelretry.Pictures, refused.Media)
 	}
 }
 

@@ -168,7 +168,8 @@ func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (ag
 		}
 	}
 	after := modelretry.ReadRetryAfter(resp.Header)
-	refused := modelretry.Refusal{Status: resp.StatusCode, Code: p.description(), After: after}
+	refused := modelretry.Refusal{Status: resp.StatusCode, Code: p.description(), After: after,
+		Media: modelretry.RefusedMedia(p.message)}
 	return agent.Reply{}, refused.Failure(p.class(resp.StatusCode))
 }
 
@@ -179,8 +180,8 @@ func streamFailure(p problem) error {
 	if err != nil || status < 400 || status > 599 {
 		status = 0
 	}
-	failure := (&modelretry.Refusal{Code: p.description()}).Failure(p.class(status))
-	failure.Lasting = status == http.StatusNotFound || p.code == "model_not_found"
+	failure := (&modelretry.Refusal{Code: p.description(), Media: modelretry.RefusedMedia(p.message)}).Failure(p.class(status))
+	failure.Lasting = failure.Lasting || status == http.StatusNotFound || p.code == "model_not_found"
 	return failure
 }
 
