@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/modelretry"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -110,24 +109,11 @@ func closed(part any, names bool) bool {
 	return true
 }
 
-// withdrawn describes a tool that is in the conversation and not on offer.
-const withdrawn = "This tool is not available any more. Do not call it."
-
 // tools is nil where there are none. Converse refuses a conversation that has tool blocks in it and no tools beside it,
-// and has no way to forbid calls: when a request offers no tools, the conversation's own are listed as withdrawn, in
-// order of their first use. A model that calls one all the same calls a tool that the core does not know, which the
-// gate refuses.
+// and has no way to forbid calls. A model that calls a withdrawn tool all the same calls one that the core does not
+// know, which the gate refuses.
 func tools(r agent.Request) (*types.ToolConfiguration, error) {
-	specs := r.Tools
-	if len(specs) == 0 {
-		seen := map[string]bool{}
-		for _, m := range r.Messages {
-			if u, ok := m.Block.(run.ToolUse); ok && !seen[u.Name] {
-				seen[u.Name] = true
-				specs = append(specs, agent.ToolSpec{Name: u.Name, Description: withdrawn})
-			}
-		}
-	}
+	specs := modelretry.OfferedTools(r)
 	if len(specs) == 0 {
 		return nil, nil
 	}

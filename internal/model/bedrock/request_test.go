@@ -123,7 +123,7 @@ func TestWithdrawnTools(t *testing.T) {
 	var body struct{ ToolConfig json.RawMessage }
 	require.NoError(t, json.Unmarshal(sent(t, Model{}, r).Body, &body))
 	tool := func(name string) string {
-		return `{"toolSpec":{"name":"` + name + `","description":"` + withdrawn + `","inputSchema":{"json":{"type":"object","properties":{}}}}}`
+		return `{"toolSpec":{"name":"` + name + `","description":"` + modelretry.Withdrawn + `","inputSchema":{"json":{"type":"object","properties":{}}}}}`
 	}
 	require.JSONEq(t, `{"tools":[`+tool("get")+`,`+tool("put_it")+`]}`, string(body.ToolConfig))
 }

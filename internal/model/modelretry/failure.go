@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // This file is what adapters of models share: why a request failed, in words of this program. Foreign errors are not
@@ -147,6 +148,26 @@ const (
 	// Opening is the user's first words, where the conversation's beginning was evicted.
 	Opening = "(The beginning of this conversation is left out.)"
 )
+
+// Withdrawn describes a tool that is in the conversation and not on offer.
+const Withdrawn = "This tool is not available any more. Do not call it."
+
+// OfferedTools returns a request's tools. When it offers none, they are the conversation's own, as withdrawn ones, in
+// order of their first use: some services refuse a conversation that has calls in it and no tools beside it.
+func OfferedTools(r agent.Request) []agent.ToolSpec {
+	specs := r.Tools
+	if len(specs) > 0 {
+		return specs
+	}
+	seen := map[string]bool{}
+	for _, m := range r.Messages {
+		if u, ok := m.Block.(run.ToolUse); ok && !seen[u.Name] {
+			seen[u.Name] = true
+			specs = append(specs, agent.ToolSpec{Name: u.Name, Description: Withdrawn})
+		}
+	}
+	return specs
+}
 
 // SentArguments returns a call's arguments as they are sent back: one object. Another value, as the core makes of
 // malformed arguments, is wrapped in one.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -90,6 +91,9 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 		r = r.WithJSONAsked()
 	}
 	r = r.WithNotices()
+	if strings.Contains(r.Model.ID, "claude") || strings.Contains(r.Model.ID, "nova") { // Bedrock's, behind a gateway
+		r.Tools = modelretry.OfferedTools(r)
+	}
 	tools := make([]chatTool, len(r.Tools))
 	kimi := strings.Contains(strings.ToLower(r.Model.ID), "kimi") || isHostedAt(r.Model.BaseURL, moonshot...)
 	strict := kimi || isOpenAI(r.Model.BaseURL) || strings.Contains(r.Model.ID, "claude")

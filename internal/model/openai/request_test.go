@@ -127,6 +127,21 @@ func TestFieldsThatServersKnow(t *testing.T) {
 	}
 }
 
+// Gateways refuse Claude's and Nova's calls in a conversation without tools, as the last request of a run has none.
+func TestToolsOfTheConversation(t *testing.T) {
+	messages := []run.Message{ask("q"), use("a", `{}`), result("a", "1"), use("b", `{}`), result("b", "2"), ask("Sum up.")}
+	for id, want := range map[string]int{"bedrock/us.anthropic.claude-x": 1, "claude-sonnet-4-5": 1, "us.amazon.nova-pro-v1:0": 1, "gpt-5": 0} {
+		body, err := encodeRequest(agent.Request{Model: agent.ModelSpec{ID: id, BaseURL: "https://litellm.example/v1"}, Messages: messages})
+		require.NoError(t, err)
+		var sent struct{ Tools []chatTool }
+		require.NoError(t, json.Unmarshal(body, &sent))
+		require.Len(t, sent.Tools, want, id)
+	}
+	body, err := encodeRequest(agent.Request{Model: agent.ModelSpec{ID: "claude-x"}, Messages: messages[5:]})
+	require.NoError(t, err)
+	require.NotContains(t, string(body), `"tools"`)
+}
+
 // OpenAI and Azure refuse schemas that combine others at the top, and long descriptions: the model reads them elsewhere.
 func TestToolsThatOpenAIRefuses(t *testing.T) {
 	long := strings.Repeat("é", maxDescription+1)
