@@ -79,7 +79,8 @@ func newPrompt(ctx context.Context, r agent.Request) (*bedrockruntime.ConverseSt
 var (
 	formless = regexp.MustCompile(`amazon\.nova|meta\.llama|pixtral|claude-(v|instant|3|(opus|sonnet)-4-(1-|2))`)
 	limits   = []string{
-		"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "maxItems", "$ref",
+		"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "maxItems",
+		"$ref",
 	}
 )
 

@@ -44,7 +44,8 @@ func withoutMedia(messages []run.Message, kind Media) (_ []run.Message, any bool
 	messages = slices.Clone(messages)
 	for i, m := range messages {
 		b, ok := m.Block.(run.Media)
-		if picture := strings.HasPrefix(strings.ToLower(b.MediaType), "image/"); ok && kind != "" && picture == (kind == Pictures) {
+		isPicture := strings.HasPrefix(strings.ToLower(b.MediaType), "image/")
+		if ok && kind != "" && isPicture == (kind == Pictures) {
 			messages[i].Block = run.Text{Text: agent.TextMediaLeftOut(b, "the model takes no "+string(kind))}
 			any = true
 		}

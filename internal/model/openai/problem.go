@@ -180,7 +180,8 @@ func streamFailure(p problem) error {
 	if err != nil || status < 400 || status > 599 {
 		status = 0
 	}
-	failure := (&modelretry.Refusal{Code: p.description(), Media: modelretry.RefusedMedia(p.message)}).Failure(p.class(status))
+	refusal := modelretry.Refusal{Code: p.description(), Media: modelretry.RefusedMedia(p.message)}
+	failure := refusal.Failure(p.class(status))
 	failure.Lasting = failure.Lasting || status == http.StatusNotFound || p.code == "model_not_found"
 	return failure
 }
