@@ -90,12 +90,7 @@ func (s *session) showRequest(ctx context.Context, a approval.Approval) (v show.
 	if v.ModelText, err = s.loadModelText(ctx, a); err != nil {
 		return v, err
 	}
-	err = writeApproval(s.p.stderr, a, v)
-	if f, ok := s.p.stdin.(*os.File); ok { // what was typed before is no answer to this
-		dropTyped(f)
-		s.p.stdinLines.drop()
-	}
-	return v, err
+	return v, writeApproval(s.p.stderr, a, v)
 }
 
 func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
@@ -282,16 +277,5 @@ func (t *lineReader) readLine(ctx context.Context) (string, error) {
 		return strings.TrimRight(l.text, "\r\n"), l.err
 	case <-ctx.Done():
 		return "", ctx.Err()
-	}
-}
-
-// drop drops a line that came after the context of its call had ended.
-func (t *lineReader) drop() {
-	if t != nil && t.reading {
-		select {
-		case <-t.results:
-			t.reading = false
-		default:
-		}
 	}
 }

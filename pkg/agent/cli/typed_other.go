@@ -1,7 +1,0 @@
-//go:build !linux && !darwin
-
-package cli
-
-import "os"
-
-func dropTyped(*os.File) {}
