@@ -386,10 +386,13 @@ func (f *fake) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, err
 }
 
 func (f *fake) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-	if f.reconcile == nil {
+	f.mu.Lock()
+	reconcile := f.reconcile
+	f.mu.Unlock()
+	if reconcile == nil {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
-	return f.reconcile(c)
+	return reconcile(c)
 }
 
 func (f *fake) times() int {

@@ -140,7 +140,7 @@ func TestHostileToCalls(t *testing.T) {
 			stream(w)
 			_, _ = fmt.Fprint(w, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n")
 		}, lost: true, says: "the answer was lost"},
-		"answers with no result": {do: func(_ *peer, w http.ResponseWriter, _ ask) { w.WriteHeader(http.StatusAccepted) }, lost: true, says: "unsupported content type"},
+		"answers with no result": {do: func(_ *peer, w http.ResponseWriter, _ ask) { w.WriteHeader(http.StatusAccepted) }, lost: true, says: "the answer was lost"},
 		"502":                    {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusBadGateway)(w, a) }, lost: true, says: "it answered 502 Bad Gateway"},
 		"a flood in one result": {do: func(p *peer, w http.ResponseWriter, a ask) {
 			p.result(w, a, `{"content":[{"type":"text","text":"`+lines(40<<20, "x")+`"}]}`)
