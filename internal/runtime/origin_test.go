@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -138,13 +139,11 @@ func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 		w.interrupt("refund", parked.Woken)
 
 		w.model.replies = nil
-		refund := w.tool("refund")
-		refund.mu.Lock() // the interrupted call may still ask it
-		refund.reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+		synctest.Wait() // the interrupted invocation may still ask the tool
+		w.tool("refund").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 			t.Error("the tool was asked about an attempt of another run")
 			return tool.OutcomeNotDone, agent.ToolResultData{}, nil
 		}
-		refund.mu.Unlock()
 		for _, key := range []string{"fork", "fork of the fork"} {
 			w.follow(w.fork(w.seq(), key))
 			require.Equal(t, runtime.NextWait, w.drive(0).Next)

@@ -386,13 +386,10 @@ func (f *fake) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, err
 }
 
 func (f *fake) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-	f.mu.Lock()
-	reconcile := f.reconcile
-	f.mu.Unlock()
-	if reconcile == nil {
+	if f.reconcile == nil {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
-	return reconcile(c)
+	return f.reconcile(c)
 }
 
 func (f *fake) times() int {
