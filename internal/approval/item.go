@@ -50,10 +50,10 @@ func putOp(a Approval) (store.Op, error) {
 	}}, nil
 }
 
-// noArgs stands in an item for arguments that it has already: it has no room for long ones twice.
+// noArgs replaces a copy of the arguments in a stored item, which has no room for long arguments twice.
 var noArgs = json.RawMessage("null")
 
-// withListedArgs replaces the arguments of the request's one call in its permission, where they are was.
+// withListedArgs replaces the arguments in the permission of the request's only call, if they equal was.
 func (a Approval) withListedArgs(was, is json.RawMessage) Approval {
 	if a.Kind != KindCall || len(a.Permissions) != 1 || len(a.Permissions[0].Calls) != 1 ||
 		!bytes.Equal(a.Permissions[0].Calls[0].Args, was) {
@@ -66,8 +66,8 @@ func (a Approval) withListedArgs(was, is json.RawMessage) Approval {
 	return a
 }
 
-// withRepeatedArgs replaces the arguments of the request where they are repeated as was: in its edits, and in the
-// ticket of the tool that asks about the call.
+// withRepeatedArgs replaces the arguments in the request's edits and in the ticket of the tool that asks, if they equal
+// was.
 func (a Approval) withRepeatedArgs(was, is json.RawMessage) Approval {
 	a.Decisions = slices.Clone(a.Decisions)
 	for i, d := range a.Decisions {

@@ -100,7 +100,7 @@ func enter[M any](ctx context.Context, m M, do func(context.Context, M) error) e
 	return do(ctx, m)
 }
 
-// CallSafely calls a deployment's code, whose panic is an error that tells nothing of it.
+// CallSafely calls code of the deployment. A panic becomes an error that does not hold the panic's value.
 func CallSafely(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {

@@ -306,7 +306,7 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 // Missing returns the original name of the tool whose code a call needs and this process lacks: the tool itself or the
 // one of its precondition. "" = nothing is missing.
 func (p Ports) Missing(def *agent.Definition, name string) string {
-	for range 2 { // what the precondition's tool may depend on itself is not read
+	for range 2 { // a precondition of the precondition's tool is never read
 		t, found := run.First(def.Tools, func(t agent.ToolSpec) bool { return t.Name == name })
 		if !found { // a server's tool, or a built-in one
 			return ""

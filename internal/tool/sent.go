@@ -13,10 +13,11 @@ import (
 // Combining are the keywords that OpenAI and Claude refuse at the top of a tool's schema.
 var Combining = []string{"allOf", "anyOf", "oneOf", "not", "enum"}
 
-// ForModel returns a tool's description and schema as a service takes them that allows only some keywords at the top
-// of a schema. It refuses every request that offers a tool with another one, or, as OpenAI does, with a list that has
-// no items. The refused keywords stand in the description, and the properties of their branches among the tool's own.
-// The arguments of a call are still checked against the whole schema.
+// ForModel returns a tool's description and schema in the form that a model's service takes. One refused tool fails
+// every request that offers it. allows reports which keywords the service takes at the top of a schema. The other ones
+// go into the description, and the properties of their branches become properties of the tool. The schema becomes an
+// object with properties, and each of its lists gets items. A call's arguments are still checked against the whole
+// schema.
 func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description string, schema json.RawMessage) {
 	if len(t.Schema) == 0 {
 		return t.Description, json.RawMessage(`{"type":"object","properties":{}}`)
@@ -32,16 +33,18 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 		properties, changed = map[string]any{}, true
 	}
 	refused := map[string]any{}
-	for key, value := range top {
+	for _, key := range jsonx.SortedKeys(top) { // sorted, so that branches that disagree give the same schema each time
+		value := top[key]
 		if allows(key) {
 			continue
 		}
 		delete(top, key)
-		if changed = true; slices.Contains([]string{"$schema", "$id", "title", "description", "additionalProperties"}, key) {
+		changed = true
+		if slices.Contains([]string{"$schema", "$id", "title", "description", "additionalProperties"}, key) {
 			continue
 		}
 		refused[key] = value
-		for _, branch := range appendAny(nil, value) {
+		for _, branch := range asList(value) {
 			branch, _ := branch.(map[string]any)
 			more, _ := branch["properties"].(map[string]any)
 			for name, property := range more {
@@ -65,11 +68,12 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 	return t.Description, schema
 }
 
-func appendAny(all []any, value any) []any {
+// asList returns a list as it is, and any other value as the only one of a list.
+func asList(value any) []any {
 	if list, ok := value.([]any); ok {
-		return append(all, list...)
+		return list
 	}
-	return append(all, value)
+	return []any{value}
 }
 
 // TypeBranches returns a schema as Kimi takes it, which refuses a type beside anyOf: each branch gets the type.
@@ -102,7 +106,7 @@ func moveType(s map[string]any) bool {
 // addItems adds to a list that says nothing of its items that they may be anything, and writes a part that may be
 // anything as an object: Ollama, Fireworks and Gemini refuse true, as Go's MCP servers have it.
 func addItems(s map[string]any) (added bool) {
-	if _, has := s["items"]; s["items"] == true || !has && slices.Contains(appendAny(nil, s["type"]), any("array")) {
+	if _, has := s["items"]; s["items"] == true || !has && slices.Contains(asList(s["type"]), any("array")) {
 		s["items"], added = map[string]any{}, true
 	}
 	properties, _ := s["properties"].(map[string]any)
@@ -129,7 +133,7 @@ func change(schema any, one func(map[string]any) bool) (changed bool) {
 			inside = slices.Collect(maps.Values(named))
 		case "const", "enum", "default", "examples":
 		default:
-			inside = appendAny(nil, value)
+			inside = asList(value)
 		}
 		for _, part := range inside {
 			changed = change(part, one) || changed

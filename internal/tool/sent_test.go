@@ -34,6 +34,9 @@ func TestForModel(t *testing.T) {
 		{"combined", plain, `{"type":"object","properties":{"a":{"type":"string"}},"anyOf":[{"required":["a"]},{"properties":{"a":{},"b":{"minimum":1}}}]}`,
 			`{"type":"object","properties":{"a":{"type":"string"},"b":{"minimum":1}}}`,
 			"d\n\nThe arguments must also fit this JSON Schema: {\"anyOf\":[{\"required\":[\"a\"]},{\"properties\":{\"a\":{},\"b\":{\"minimum\":1}}}]}"},
+		{"branches that disagree", plain, `{"type":"object","properties":{},"oneOf":[{"properties":{"a":{"type":"null"}}}],"anyOf":[{"properties":{"a":{"minimum":1}}}]}`,
+			`{"type":"object","properties":{"a":{"minimum":1}}}`,
+			"d\n\nThe arguments must also fit this JSON Schema: {\"anyOf\":[{\"properties\":{\"a\":{\"minimum\":1}}}],\"oneOf\":[{\"properties\":{\"a\":{\"type\":\"null\"}}}]}"},
 		{"nova", nova, `{"$schema":"x","type":"object","properties":{},"required":[],"additionalProperties":false}`,
 			`{"type":"object","properties":{},"required":[]}`, "d"},
 	} {

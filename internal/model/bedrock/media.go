@@ -88,9 +88,9 @@ func newAttachments(claude bool, messages []run.Message) attachments {
 		if !ok {
 			continue
 		}
-		bytes := base64.RawStdEncoding.DecodedLen(len(strings.TrimRight(b.Data, "=")))
-		if bytes <= maxMedia { // else it is left out itself
-			size += bytes
+		n := base64.RawStdEncoding.DecodedLen(len(strings.TrimRight(b.Data, "=")))
+		if n <= maxMedia { // else it is left out itself
+			size += n
 		}
 		if fits = fits && size <= maxMedia; !fits {
 			a.older++

@@ -77,33 +77,38 @@ func newPrompt(ctx context.Context, r agent.Request) (*bedrockruntime.ConverseSt
 }
 
 var (
-	formless = regexp.MustCompile(`amazon\.nova|meta\.llama|pixtral|claude-(v|instant|3|(opus|sonnet)-4-(1-|2))`)
-	limits   = []string{
+	// withoutForms matches the ids of models that refuse a request with a form of the reply.
+	withoutForms = regexp.MustCompile(`amazon\.nova|meta\.llama|pixtral|claude-(v|instant|3|(opus|sonnet)-4-(1-|2))`)
+	// refusedInForms are the keywords that Claude refuses in a form. It takes a $ref only if the schema does not recur,
+	// which is not looked at.
+	refusedInForms = []string{
 		"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "maxItems",
 		"$ref",
 	}
 )
 
-// takesForm reports whether a model takes a schema as the form of its reply. Many take none, and Claude only one whose
-// objects are closed, without limits of numbers, lengths and lists; no reference is followed to see whether it recurs.
+// takesForm reports whether a model takes a schema as the form of its reply. Many models take none. Claude takes one
+// whose objects are closed and that has none of refusedInForms.
 func takesForm(id string, schema json.RawMessage) bool {
 	decoded, err := jsonx.DecodeNumbers(schema)
-	return err == nil && !formless.MatchString(id) && (!strings.Contains(id, "anthropic.claude") || closed(decoded, false))
+	return err == nil && !withoutForms.MatchString(id) &&
+		(!strings.Contains(id, "anthropic.claude") || claudeTakes(decoded, false))
 }
 
-// closed reports whether Claude takes a part of a schema, or what stands under the names of such parts.
-func closed(part any, names bool) bool {
+// claudeTakes reports whether Claude takes a part of a schema, or, with byName, the parts that stand under names, such
+// as those of properties.
+func claudeTakes(part any, byName bool) bool {
 	if list, ok := part.([]any); ok {
-		return !slices.ContainsFunc(list, func(v any) bool { return !closed(v, false) })
+		return !slices.ContainsFunc(list, func(v any) bool { return !claudeTakes(v, false) })
 	}
 	object, _ := part.(map[string]any)
 	_, properties := object["properties"]
-	if !names && (properties || object["type"] == "object") && object["additionalProperties"] != false {
+	if !byName && (properties || object["type"] == "object") && object["additionalProperties"] != false {
 		return false
 	}
 	for key, value := range object {
-		if !names && slices.Contains(limits, key) ||
-			!closed(value, !names && slices.Contains([]string{"properties", "$defs", "definitions"}, key)) {
+		if !byName && slices.Contains(refusedInForms, key) ||
+			!claudeTakes(value, !byName && slices.Contains([]string{"properties", "$defs", "definitions"}, key)) {
 			return false
 		}
 	}

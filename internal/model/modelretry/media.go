@@ -40,15 +40,15 @@ func RefusedMedia(message string) Media {
 }
 
 // withoutMedia returns the messages with a word in place of each of the media, and whether there are any.
-func withoutMedia(messages []run.Message, kind Media) (_ []run.Message, any bool) {
+func withoutMedia(messages []run.Message, kind Media) (_ []run.Message, found bool) {
 	messages = slices.Clone(messages)
 	for i, m := range messages {
 		b, ok := m.Block.(run.Media)
 		isPicture := strings.HasPrefix(strings.ToLower(b.MediaType), "image/")
 		if ok && kind != "" && isPicture == (kind == Pictures) {
 			messages[i].Block = run.Text{Text: agent.TextMediaLeftOut(b, "the model takes no "+string(kind))}
-			any = true
+			found = true
 		}
 	}
-	return messages, any
+	return messages, found
 }

@@ -197,7 +197,7 @@ func (g *grouping) endTurn() {
 	if last := len(g.out) - 1; last < 0 || g.out[last].Role == "system" {
 		g.out = append(g.out, chatMessage{Role: "user", Content: modelretry.Opening})
 	}
-	g.standIn()
+	g.addPlaceholders()
 	g.out = append(g.out, *g.turn)
 	for i, c := range g.turn.ToolCalls {
 		id := g.callID(c.ID)

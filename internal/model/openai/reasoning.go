@@ -128,9 +128,9 @@ func (g *grouping) wantsReasoning(messages []run.Message) bool {
 	})
 }
 
-// standIn puts something in the place of what a turn lacks that another model wrote, or that came without reasoning: a
-// blank, since DeepSeek and Kimi refuse an empty text, and the signature that Gemini has for calls it did not make.
-func (g *grouping) standIn() {
+// addPlaceholders completes a turn that another model wrote, or that has no reasoning. DeepSeek and Kimi get a blank,
+// because they refuse an empty text. Gemini gets the signature that it documents for calls it did not make.
+func (g *grouping) addPlaceholders() {
 	if g.thinks && g.turn.ReasoningContent == "" && g.turn.Reasoning == "" {
 		g.turn.ReasoningContent = " "
 	}

@@ -24,8 +24,8 @@ type document struct {
 	refs     map[string]any      // by reference
 	patterns map[string]*pattern // nil = one that cannot be read
 
-	// how much more is looked at: as much as validates arguments, and more. A value that is reached behind it counts as
-	// marked. A schema, and the arguments of a call that was refused, may be anybody's.
+	// how many more schemas are looked at; every value behind them counts as marked. The bound is far above what valid
+	// arguments take, and is there because a stranger may have written the schema, or the arguments of a refused call.
 	left int
 }
 
@@ -143,8 +143,8 @@ func (m marks) secret() bool {
 	})
 }
 
-// open returns the schemas, or none where no more are looked at.
-func (m marks) open() []map[string]any {
+// unlessExhausted returns the schemas, or none if no more are looked at.
+func (m marks) unlessExhausted() []map[string]any {
 	if m.doc != nil && m.doc.left < 0 {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (m marks) open() []map[string]any {
 
 func (m marks) member(key string) marks {
 	under := newMarks(m.doc)
-	for _, s := range m.open() {
+	for _, s := range m.unlessExhausted() {
 		known := false
 		if one, ok := object(s["properties"])[key]; ok {
 			under.add(one)
@@ -183,7 +183,7 @@ func (m marks) member(key string) marks {
 
 func (m marks) element(i int) marks {
 	under := newMarks(m.doc)
-	for _, s := range m.open() {
+	for _, s := range m.unlessExhausted() {
 		prefix, _ := s["prefixItems"].([]any)
 		tuple, ok := s["items"].([]any) // of drafts before 2020-12
 		if ok {

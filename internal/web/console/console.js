@@ -68,7 +68,7 @@
   });
 
   // Who presses twice starts one run: what a form asks for is under way.
-  // Nor does a press decide about a request that has just changed, or come to stand where another stood: here, or where that was decided.
+  // A press decides nothing for 0.7 s after a card has changed or moved, or after the last decision: it was meant for what stood there before.
   let changed = Number(session?.getItem("pressed") || 0);
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
