@@ -85,6 +85,8 @@ type (
 	Fork = api.Fork
 	// Blob is a file to upload: its type, size and SHA-256.
 	Blob = api.Blob
+	// ForkModel is the model of a Fork; only where the runs are in this program or in `countersign dev`.
+	ForkModel = api.ForkModel
 )
 
 // Action is what a Verdict does.
