@@ -1,57 +1,49 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
-	"fmt"
+	"encoding/json"
 	"hash/crc32"
-	"maps"
 	"slices"
 
 	"github.com/countersign/countersign/internal/store"
 )
 
-// A stored value is, in this order:
-//
-//	1 byte      format, 1
-//	4 bytes     CRC-32C, little-endian, of the key and all that follows
-//	uvarint     number of attributes; for each, by ascending name: name, 'n' and a varint or 's' and a string
-//	string      Index
-//	string      IndexSort, only if Index is not empty
-//	the rest    Body
-//
-// A string is a uvarint length followed by its bytes. A later format gets another first byte; this one stays readable.
+// A stored value is the format, a CRC-32C of the key and of all that follows (4 bytes, little-endian), the attributes
+// and the index as one line of JSON, and the body. A later format gets another first byte.
 const (
-	format     = 1
+	format     = 2
 	headerSize = 1 + crc32.Size
-	numberTag  = 'n'
-	stringTag  = 's'
 )
+
+// header is the line of JSON before a body.
+type header struct {
+	Strings   map[string]string `json:",omitempty"`
+	Numbers   map[string]int64  `json:",omitempty"`
+	Index     string            `json:",omitempty"`
+	IndexSort string            `json:",omitempty"`
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func encode(it store.Item) []byte {
-	b := make([]byte, headerSize, store.Size(it)+64)
-	b = binary.AppendUvarint(b, uint64(len(it.Attrs)))
-	for _, name := range slices.Sorted(maps.Keys(it.Attrs)) {
-		b = appendString(b, name)
-		if v := it.Attrs[name]; v.IsString() {
-			b = appendString(append(b, stringTag), v.String())
+func encode(it store.Item) ([]byte, error) {
+	h := header{Strings: map[string]string{}, Numbers: map[string]int64{}, Index: it.Index, IndexSort: it.IndexSort}
+	for name, v := range it.Attrs {
+		if v.IsString() {
+			h.Strings[name] = v.String()
 		} else {
-			b = binary.AppendVarint(append(b, numberTag), v.Int())
+			h.Numbers[name] = v.Int()
 		}
 	}
-	b = appendString(b, it.Index)
-	if it.Index != "" {
-		b = appendString(b, it.IndexSort)
+	line, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
 	}
-	b = append(b, it.Body...)
+	b := slices.Concat(make([]byte, headerSize), line, []byte("\n"), it.Body)
 	b[0] = format
 	binary.LittleEndian.PutUint32(b[1:], checksum(it.Key, b[headerSize:]))
-	return b
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	return b, nil
 }
 
 func checksum(k store.Key, content []byte) uint32 {
@@ -66,90 +58,26 @@ func decode(k store.Key, b []byte) (store.Item, error) {
 	if b[0] != format {
 		return store.Item{}, store.Damaged(k, "unknown format %d", b[0])
 	}
-	content := b[headerSize:]
-	if binary.LittleEndian.Uint32(b[1:]) != checksum(k, content) {
+	if binary.LittleEndian.Uint32(b[1:]) != checksum(k, b[headerSize:]) {
 		return store.Item{}, store.Damaged(k, "checksum differs")
 	}
-	it, err := parse(k, content)
-	if err != nil {
+	line, body, _ := bytes.Cut(b[headerSize:], []byte("\n"))
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil {
 		return store.Item{}, store.Damaged(k, "%w", err)
 	}
+	it := store.Item{Key: k, Index: h.Index, IndexSort: h.IndexSort}
+	if n := len(h.Strings) + len(h.Numbers); n > 0 {
+		it.Attrs = make(map[string]store.Value, n)
+	}
+	for name, s := range h.Strings {
+		it.Attrs[name] = store.Str(s)
+	}
+	for name, n := range h.Numbers {
+		it.Attrs[name] = store.Num(n)
+	}
+	if len(body) > 0 {
+		it.Body = bytes.Clone(body)
+	}
 	return it, nil
-}
-
-// parse parses what follows the checksum.
-func parse(k store.Key, content []byte) (store.Item, error) {
-	r := reader{rest: content}
-	it := store.Item{Key: k}
-	for n := r.uvarint("attribute count"); n > 0 && r.err == nil; n-- {
-		name := r.string("attribute name")
-		v := r.value()
-		if it.Attrs == nil { // nil if there are none
-			it.Attrs = map[string]store.Value{}
-		}
-		it.Attrs[name] = v
-	}
-	if it.Index = r.string("index"); it.Index != "" {
-		it.IndexSort = r.string("index sort key")
-	}
-	if len(r.rest) > 0 {
-		it.Body = slices.Clone(r.rest)
-	}
-	return it, r.err
-}
-
-// reader consumes values from the front of rest. After its first error it returns zero values.
-type reader struct {
-	rest []byte
-	err  error
-}
-
-func (r *reader) fail(what string) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%s is cut short or malformed", what)
-	}
-	r.rest = nil
-}
-
-func (r *reader) value() store.Value {
-	if len(r.rest) == 0 {
-		r.fail("attribute value")
-		return store.Value{}
-	}
-	tag := r.rest[0]
-	r.rest = r.rest[1:]
-	switch tag {
-	case numberTag:
-		n, size := binary.Varint(r.rest)
-		return store.Num(takeNumber(r, n, size, "number"))
-	case stringTag:
-		return store.Str(r.string("string"))
-	}
-	r.fail("attribute type")
-	return store.Value{}
-}
-
-func (r *reader) string(what string) string {
-	n := r.uvarint(what)
-	if n > uint64(len(r.rest)) {
-		r.fail(what)
-		return ""
-	}
-	s := string(r.rest[:n])
-	r.rest = r.rest[n:]
-	return s
-}
-
-func (r *reader) uvarint(what string) uint64 {
-	n, size := binary.Uvarint(r.rest)
-	return takeNumber(r, n, size, what)
-}
-
-func takeNumber[N uint64 | int64](r *reader, n N, size int, what string) N {
-	if size <= 0 {
-		r.fail(what)
-		return 0
-	}
-	r.rest = r.rest[size:]
-	return n
 }

@@ -186,7 +186,11 @@ func (b buckets) put(c store.Change) error {
 			return err
 		}
 	}
-	return b.items.Put(itemKey(c.New.Key), encode(c.New))
+	value, err := encode(c.New)
+	if err != nil {
+		return err
+	}
+	return b.items.Put(itemKey(c.New.Key), value)
 }
 
 func (b buckets) fromItem(key, value []byte) (store.Item, error) {
