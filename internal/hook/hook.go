@@ -33,11 +33,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -66,7 +66,7 @@ var builtIn = map[string]Factory{"permission": permission, "tool-policy": toolPo
 func (s Set) PluginNames() []string {
 	all := maps.Clone(builtIn)
 	maps.Copy(all, s.Plugins)
-	return slices.Sorted(maps.Keys(all))
+	return jsonx.SortedKeys(all)
 }
 
 // CheckPlugin refuses a plugin that an agent names: one that is not there, or a configuration that it does not take.
@@ -102,15 +102,17 @@ func (s Set) Check(d *agent.Definition) error {
 			found = append(found, agent.Problem{Path: path, Text: text})
 		}
 	}
-	require("builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
 	policy, backend, planning, rag := d.Permission.Policy, d.Permission.Backend, d.Prompt.Planning, d.Prompt.RAG
-	require("permission.policy", "policy function", policy, s.Policies[policy] != nil, s.PolicyNames())
-	require("permission.backend", "permission backend", backend, s.Backends[backend] != nil, s.BackendNames())
-	require("prompt.planning", "context source", planning, s.Contexts[planning] != nil, s.ContextNames())
-	require("prompt.rag", "context source", rag, s.Contexts[rag] != nil, s.ContextNames())
-	require("output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
+	builders, contexts := jsonx.SortedKeys(s.Builders), jsonx.SortedKeys(s.Contexts)
+	require("builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, builders)
+	require("permission.policy", "policy function", policy, s.Policies[policy] != nil, jsonx.SortedKeys(s.Policies))
+	require("permission.backend", "permission backend", backend, s.Backends[backend] != nil, jsonx.SortedKeys(s.Backends))
+	require("prompt.planning", "context source", planning, s.Contexts[planning] != nil, contexts)
+	require("prompt.rag", "context source", rag, s.Contexts[rag] != nil, contexts)
+	check := d.Output.Check
+	require("output.check", "output check", check, s.Outputs[check] != nil, jsonx.SortedKeys(s.Outputs))
 	for i, p := range d.Plugins {
-		if err := s.CheckPlugin(p); err != nil {
+		if err := s.CheckPlugin(p); p.Name != "" && err != nil { // Definition.Check says that there is no name
 			found = append(found, agent.Problem{Path: fmt.Sprintf("plugins[%d]", i), Text: err.Error()})
 		}
 	}
@@ -192,9 +194,6 @@ func ask[T any](
 	}
 }
 
-// BuilderNames lists the context builders, sorted.
-func (s Set) BuilderNames() []string { return slices.Sorted(maps.Keys(s.Builders)) }
-
 // ContextSource gives a section of the prompt what it says: a plan, or what was found for the newest question (seed
 // 004, "Planning Context", "RAG Context"). An agent names it with `prompt: {planning: NAME, rag: NAME}`.
 //
@@ -238,9 +237,6 @@ func (s Set) Context(ctx context.Context, name string, in ContextInput) (string,
 		return strings.ToValidUTF8(text, "\uFFFD"), nil
 	}
 }
-
-// ContextNames lists the context sources, sorted.
-func (s Set) ContextNames() []string { return slices.Sorted(maps.Keys(s.Contexts)) }
 
 // CheckOutput says what is wrong with an output that is JSON and fits its schema; "" = nothing. An agent names it with
 // `output: {format: json, check: NAME}`. What is wrong is sent back to the model, like a schema's error: it costs an
@@ -289,9 +285,6 @@ func (s Set) Checked(
 		return strings.ToValidUTF8(wrong[:min(len(wrong), maxWrong)], ""), nil
 	}
 }
-
-// OutputNames lists the output checks, sorted.
-func (s Set) OutputNames() []string { return slices.Sorted(maps.Keys(s.Outputs)) }
 
 // Policy lists the tools of an agent that need a permission, beside those that its rules name: by original or by
 // model-facing name. It is evaluated when a run begins and whenever it is woken (seed 000, permissionPolicy), and what
@@ -351,9 +344,3 @@ type PermissionWord struct {
 	Granted, Denied []string
 	By, Note        string
 }
-
-// PolicyNames lists the policy functions, sorted.
-func (s Set) PolicyNames() []string { return slices.Sorted(maps.Keys(s.Policies)) }
-
-// BackendNames lists the permission backends, sorted.
-func (s Set) BackendNames() []string { return slices.Sorted(maps.Keys(s.Backends)) }

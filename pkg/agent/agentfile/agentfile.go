@@ -47,6 +47,7 @@ func Parse(name string, data []byte, opt Options) (agent.Definition, error) {
 	if opt.ModelOptional {
 		check = d.CheckWithoutModel
 	}
+	r.addChecked(opt.Hooks.Check(&d), "")
 	r.addChecked(check(), "")
 	if err := r.err(); err != nil {
 		return agent.Definition{}, err

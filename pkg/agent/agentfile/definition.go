@@ -1,7 +1,6 @@
 package agentfile
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -34,15 +33,9 @@ func (r *reader) definition(f field) agent.Definition {
 		"permission": r.keys(r.keysOf(&d.Permission, map[string]read{
 			"expires": nil, // each rule says it
 			"early":   r.byType(&d.Early),
-			"backend": r.codeName(&d.Permission.Backend, "permission backend", r.opt.Hooks.BackendNames()),
-			"policy":  r.codeName(&d.Permission.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})),
-		"builder": r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
 		"input":   r.keys(map[string]read{"schema": r.anySchema(&d.Input.Schema)}),
-		"output": r.keys(r.keysOf(&d.Output, map[string]read{
-			"schema": r.anySchema(&d.Output.Schema),
-			"check":  r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
-		})),
+		"output":  r.keys(r.keysOf(&d.Output, map[string]read{"schema": r.anySchema(&d.Output.Schema)})),
 		"stop":    r.keys(r.keysOf(&d.Stop, map[string]read{"onTool": r.names(&d.Stop.OnTool)})),
 		"plugins": r.plugins(&d.Plugins),
 		"analysis": r.keys(r.keysOf(&d.Analysis, map[string]read{
@@ -50,10 +43,6 @@ func (r *reader) definition(f field) agent.Definition {
 			"deflection": r.names(&d.Analysis.Deflection),
 		})),
 		"xml": r.keys(r.keysOf(&d.XML, map[string]read{"disable": r.names(&d.XML.Disable)})),
-		"prompt": r.keys(r.keysOf(&d.Prompt, map[string]read{
-			"planning": r.codeName(&d.Prompt.Planning, "context source", r.opt.Hooks.ContextNames()),
-			"rag":      r.codeName(&d.Prompt.RAG, "context source", r.opt.Hooks.ContextNames()),
-		})),
 		// not written in a file, or under permission
 		"early": nil, "hooksVersion": nil, "ceilings": nil, "delegators": nil, "below": nil, "folder": nil,
 	}))
@@ -211,18 +200,6 @@ func (r *reader) anySchema(dst *json.RawMessage) read {
 	}
 }
 
-// codeName reads the name of registered code.
-func (r *reader) codeName(dst *string, what string, known []string) read {
-	return func(f field) {
-		r.text(dst)(f)
-		if *dst == "" || slices.Contains(known, *dst) {
-			return
-		}
-		r.add(f.path, fmt.Sprintf("got %.64q, want a registered %s: %s", *dst, what,
-			cmp.Or(strings.Join(known, ", "), "there is none")))
-	}
-}
-
 func (r *reader) rule(rule *agent.Rule) read {
 	return r.keys(r.keysOf(rule, map[string]read{
 		"quorum": func(f field) { // 0 is the default, and not said
@@ -274,9 +251,6 @@ func (r *reader) plugins(dst *[]agent.PluginSpec) read {
 				return
 			}
 			*dst = append(*dst, p)
-			if err := r.opt.Hooks.CheckPlugin(p); p.Name != "" && err != nil { // that there is no name, the core says
-				r.add(item.path, err.Error())
-			}
 		})
 	}
 }
