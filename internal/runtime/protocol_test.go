@@ -59,7 +59,9 @@ func TestRule01JournalIsTheRun(t *testing.T) {
 			require.Equal(t, string(s.Status), attrs["status"].String())
 			require.Equal(t, s.Owner, attrs["owner"].String())
 			require.Equal(t, s.WaitSeq, attrs["waitSeq"].Int())
-			require.Equal(t, s.Drained, attrs["drained"].Int())
+			var view store.Head
+			require.NoError(t, json.Unmarshal(ops[head].Item.Body, &view))
+			require.Equal(t, s.Drained, view.Drained)
 			require.Empty(t, attrs["token"].String())
 		}
 		require.Equal(t, w.state(), s)

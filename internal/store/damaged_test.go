@@ -49,7 +49,7 @@ func TestARunIsNotReadAroundAnItem(t *testing.T) {
 		"a marker with a body":   {"I#a", func(it *store.Item) { it.Body = []byte("{}") }, again},
 		"a marker of no digest":  {"I#a", func(it *store.Item) { it.Attrs["digest"] = store.Str("x") }, again},
 		"a view without a key":   {"HEAD", func(it *store.Item) { delete(it.Attrs, "owner") }, head},
-		"a view of another form": {"HEAD", func(it *store.Item) { it.Attrs["updated"] = store.Str("x") }, head},
+		"a view of another form": {"HEAD", func(it *store.Item) { it.Attrs["waitSeq"] = store.Str("x") }, head},
 		"an unknown status":      {"HEAD", func(it *store.Item) { it.Attrs["status"] = store.Str("asleep") }, head},
 		"a view of another run":  {"HEAD", to(of("r2", "HEAD")), head},
 	} {

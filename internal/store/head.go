@@ -11,53 +11,60 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
 // Head is a run's view for lists and waits. Only three write it: the transaction of an entry that changes it, the
 // waiter (StoreToken), and a run that begins from this one (BranchOps). The journal decides what a run is (rule 1).
+// The item's attributes are what conditions compare; its body is the rest as JSON.
 type Head struct {
-	Tenant, Run, Agent string
-	Status             run.RunStatus
-	Reason             run.Reason
-	Owner              string
-	WaitSeq            int64  // while waiting: the sequence of the parking entry
-	Drained            int64  // inbox slots that the journal had applied when this was written
-	Token              string // while waiting: the task token that wakes the run; "" until the waiter has stored it
-	Expires            time.Time
-	StartedAt          time.Time
-	UpdatedAt          time.Time
-	Parent             *run.Parent // nil = not delegated; only Run, Call and Root are set
-	Seq                int64       // sequence of the newest entry when this was written
-	Hash               string      // hash of that entry
-	Trace              *run.Trace  // nil = the run is not traced; only the context of the run's own span
+	Tenant  string        `json:"-"`
+	Run     string        `json:"run"`
+	Agent   string        `json:"agent"`
+	Status  run.RunStatus `json:"-"`
+	Reason  run.Reason    `json:"reason,omitempty"`
+	Owner   string        `json:"-"`
+	WaitSeq int64         `json:"-"`                 // while waiting: the sequence of the parking entry
+	Drained int64         `json:"drained,omitempty"` // inbox slots that the journal had applied when this was written
+	// while waiting: the task token that wakes the run; "" until the waiter has stored it
+	Token     string      `json:"-"`
+	Expires   time.Time   `json:"expires,omitzero"`
+	StartedAt time.Time   `json:"started"`
+	UpdatedAt time.Time   `json:"updated"`
+	Parent    *run.Parent `json:"parent,omitempty"` // nil = not delegated; only Run, Call and Root are set
+	Seq       int64       `json:"seq"`              // sequence of the newest entry when this was written
+	Hash      string      `json:"-"`                // hash of that entry
+	Trace     *run.Trace  `json:"trace,omitempty"`  // nil = the run is not traced; only the run's own span
 }
 
 // Equal reports whether two views are equal.
 func (h Head) Equal(o Head) bool { return reflect.DeepEqual(h, o) }
 
 // headOp returns the write of the view of s, without a token.
-func headOp(s *run.AgentState) Op {
-	attrs := map[string]Value{
-		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
-		"waitSeq": Num(s.WaitSeq), "drained": Num(s.Drained), "attempt": Num(-1), "token": Str(""),
-		"started": Num(s.StartedAt.UnixMilli()), "updated": Num(s.UpdatedAt.UnixMilli()), "expires": Num(0),
-		"seq": Num(s.Seq()), "hash": Str(s.Hash()), attrBranch: Str(""),
-	}
+func headOp(s *run.AgentState) (Op, error) {
+	stored := func(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+	h := Head{Run: s.Run, Agent: s.Agent, Reason: s.Reason, Drained: s.Drained, StartedAt: stored(s.StartedAt),
+		UpdatedAt: stored(s.UpdatedAt), Seq: s.Seq()}
 	if s.Status == run.RunWaiting {
-		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
+		h.Expires = stored(s.EarliestExpiry())
 	}
 	if p := s.Parent; p != nil {
-		attrs["root"], attrs["parent"], attrs["parentCall"] = Str(p.Root), Str(p.Run), Str(p.Call)
+		h.Parent = &run.Parent{Root: p.Root, Run: p.Run, Call: p.Call}
 	}
 	if s.Trace != nil {
-		attrs["traceparent"], attrs["tracestate"] = Str(s.Trace.Traceparent), Str(s.Trace.Tracestate)
+		h.Trace = &run.Trace{Traceparent: s.Trace.Traceparent, Tracestate: s.Trace.Tracestate}
 	}
+	body, err := jsonx.MarshalVerbatim(h)
 	return Op{Kind: Put, Item: Item{
-		Key: RunKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
+		Key: RunKey(s.Tenant, s.Run), Body: body,
+		Attrs: map[string]Value{
+			"status": Str(string(s.Status)), "owner": Str(s.Owner), "waitSeq": Num(s.WaitSeq), "attempt": Num(-1),
+			"token": Str(""), "hash": Str(s.Hash()), attrBranch: Str(""),
+		},
 		Index:     Shard(runsIndex(s.Tenant, string(s.Status)), s.Run),
-		IndexSort: Head{Run: s.Run, StartedAt: s.StartedAt}.indexSort(),
-	}}
+		IndexSort: h.indexSort(),
+	}}, err
 }
 
 // indexSort returns the sort key of a run in the lists of its tenant.
@@ -71,64 +78,28 @@ func (h Head) SameStatusOp() Op {
 
 // readHead parses a run's view and checks that it fits its key.
 func readHead(tenant string, it Item) (Head, error) {
-	runID := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
-	r := headReader{it: it}
-	if it.Key != RunKey(tenant, runID) || string(it.Body) != runID {
-		r.fail("body: want the id of the run under whose key it stands")
+	h := Head{}
+	err := jsonx.ReadStored("head", it.Body, &h)
+	if err == nil && it.Key != RunKey(tenant, h.Run) {
+		err = errors.New("run: want the id of the run under whose key it stands")
 	}
-	h := Head{
-		Tenant: tenant, Run: runID, Agent: r.text("agent"), Status: run.RunStatus(r.text("status")),
-		Reason: run.Reason(r.text("reason")),
-		Owner:  r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
-		Seq: r.number("seq"), Hash: r.text("hash"),
-		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
+	h.Status, h.Tenant = run.RunStatus(it.Attrs["status"].String()), tenant
+	if err == nil && !h.Status.Valid() {
+		err = errors.New("status: want running, waiting or done")
 	}
-	r.number("attempt") // compared by StoreToken
-	if r.err == nil && !h.Status.Valid() {
-		r.fail("status: want running, waiting or done")
+	if err != nil {
+		return Head{}, fmt.Errorf("read head: %w", Damaged(it.Key, "%w", err))
 	}
-	if ms := r.number("expires"); ms != 0 {
-		h.Expires = time.UnixMilli(ms).UTC()
-	}
-	if r.has("root") {
-		h.Parent = &run.Parent{Root: r.text("root"), Run: r.text("parent"), Call: r.text("parentCall")}
-	}
-	if r.has("traceparent") {
-		h.Trace = &run.Trace{Traceparent: r.text("traceparent"), Tracestate: r.text("tracestate")}
-	}
-	if r.err != nil {
-		return Head{}, fmt.Errorf("read head of run %s: %w", runID, r.err)
+	var errs [5]error
+	h.Owner, errs[0] = it.Text("owner")
+	h.WaitSeq, errs[1] = it.Number("waitSeq")
+	h.Token, errs[2] = it.Text("token")
+	h.Hash, errs[3] = it.Text("hash")
+	_, errs[4] = it.Number("attempt") // compared by StoreToken
+	if err := cmp.Or(errs[:]...); err != nil {
+		return Head{}, fmt.Errorf("read head of run %s: %w", h.Run, err)
 	}
 	return h, nil
-}
-
-// headReader reads attributes and keeps the first error.
-type headReader struct {
-	it  Item
-	err error
-}
-
-func (r *headReader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = Damaged(r.it.Key, format, args...)
-	}
-}
-
-func (r *headReader) has(name string) bool {
-	v, ok := r.it.Attrs[name]
-	return ok && (!v.isStr || v.s != "")
-}
-
-func (r *headReader) text(name string) string {
-	s, err := r.it.Text(name)
-	r.err = cmp.Or(r.err, err)
-	return s
-}
-
-func (r *headReader) number(name string) int64 {
-	n, err := r.it.Number(name)
-	r.err = cmp.Or(r.err, err)
-	return n
 }
 
 // Head reads a run's view consistently. An unknown run is ErrNoRun, a deleted one a *DeletedError.

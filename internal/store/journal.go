@@ -301,7 +301,11 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 	ops := []Op{{Kind: Put, Item: Item{Key: key, Body: body}, If: []Cond{{Op: ItemAbsent}}}}
 	closed := -1
 	if before.Status != run.RunRunning || after.Status != run.RunRunning || before.Owner != after.Owner {
-		ops = append(ops, headOp(&after))
+		head, err := headOp(&after)
+		if err != nil {
+			return fmt.Errorf("append to run %s: %w", after.Run, err)
+		}
+		ops = append(ops, head)
 	}
 	if after.Status == run.RunDone {
 		closed = len(ops)
