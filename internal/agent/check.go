@@ -249,10 +249,7 @@ func chainPath(place int) string {
 func (c *checker) chain(d *Definition) {
 	for i, m := range d.Model.Chain() {
 		c.modelSettings(chainPath(i), m)
-		c.that(d.Limits.USD == 0 || m.Price != nil, chainPath(i)+".price",
-			"got nothing, want what the model costs: limits.usd is set")
-		c.that(d.Limits.Period == nil || d.Limits.Period.USD == 0 || m.Price != nil, chainPath(i)+".price",
-			"got nothing, want what the model costs: limits.period.usd is set")
+		c.price(chainPath(i)+".price", d.Limits, m.Price)
 	}
 	for i, m := range d.Model.Fallbacks {
 		at := chainPath(i + 1)
@@ -278,6 +275,13 @@ func (c *checker) chain(d *Definition) {
 		_, err := jsonx.CompactJSON([]byte(d.Model.StaticText), OutputLimits)
 		c.that(err == nil, "model.staticText", "got text, want one JSON value: output.format is json")
 	}
+}
+
+// price requires the price of a model whose run has a limit in US dollars.
+func (c *checker) price(at string, l Limits, p *Price) {
+	const want = "got nothing, want what the model costs: limits.%s is set"
+	c.that(l.USD == 0 || p != nil, at, want, "usd")
+	c.that(l.Period == nil || l.Period.USD == 0 || p != nil, at, want, "period.usd")
 }
 
 func (c *checker) stop(at string, s Stop) {

@@ -153,10 +153,7 @@ func (c *checker) orchestrator(at string, d *Definition) {
 		c.that(m.spec.MoveOn == nil, path+".moveOn", "got a list, want none: where it fails, the loop takes over")
 		c.that(m.spec.Busy == "", path+".busy", "got a word, want none: where it fails, the loop takes over")
 		c.that(m.spec.Continuations == 0, path+".continuations", "got a number, want none: its replies are taken as they are")
-		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price",
-			"got nothing, want what the model costs: limits.usd is set")
-		c.that(d.Limits.Period == nil || d.Limits.Period.USD == 0 || m.spec.Price != nil, path+".price",
-			"got nothing, want what the model costs: limits.period.usd is set")
+		c.price(path+".price", d.Limits, m.spec.Price)
 	}
 	c.that(!o.Enabled || d.Output.Format != OutputJSON, at+".enabled",
 		"got true, want false: the answer that a plan ends with is text, and output.format is json")

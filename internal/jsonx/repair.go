@@ -241,21 +241,8 @@ func (r *repairer) follows(at int) bool {
 // writePlain writes a byte of a string in a form that JSON allows.
 func (r *repairer) writePlain(c byte) {
 	r.at++
-	switch {
-	case c == '"':
-		r.out = append(r.out, '\\', '"')
-	case c == '\n':
-		r.out = append(r.out, '\\', 'n')
-	case c == '\t':
-		r.out = append(r.out, '\\', 't')
-	case c == '\r':
-		r.out = append(r.out, '\\', 'r')
-	case c < ' ':
-		const hex = "0123456789abcdef"
-		r.out = append(r.out, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-	default:
-		r.out = append(r.out, c)
-	}
+	quoted := AppendCanonicalString(nil, string([]byte{c}))
+	r.out = append(r.out, quoted[1:len(quoted)-1]...)
 }
 
 // writeEscape writes a backslash and the byte that it escapes. Before any other byte it is a plain backslash.

@@ -80,30 +80,26 @@ func DecodeStrict(raw []byte, v any) error { return DecodeStrictWithin(raw, JSON
 
 // DecodeStrictWithin is DecodeStrict with other limits.
 func DecodeStrictWithin(raw []byte, lim JSONLimits, v any) error {
-	compact, err := CompactJSON(raw, lim)
-	if err != nil {
-		return err
-	}
-	if err := (FieldCheck{}).Value(compact, reflect.TypeOf(v), ""); err != nil {
-		return err
-	}
-	dec := json.NewDecoder(bytes.NewReader(compact))
-	dec.UseNumber()
-	dec.DisallowUnknownFields()
-	return WithoutValue(dec.Decode(v))
+	return decodeWithin(raw, lim, v, FieldCheck{})
 }
 
 // DecodeKnown is DecodeStrict for JSON of another version of ours, or of a service that adds keys: it ignores unknown
 // keys. A key that differs from one of v's only in case is still refused.
 func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
+	return decodeWithin(raw, lim, v, FieldCheck{Others: true})
+}
+
+func decodeWithin(raw []byte, lim JSONLimits, v any, keys FieldCheck) error {
 	compact, err := CompactJSON(raw, lim)
+	if err == nil {
+		err = keys.Value(compact, reflect.TypeOf(v), "")
+	}
 	if err != nil {
 		return err
 	}
-	if err := (FieldCheck{Others: true}).Value(compact, reflect.TypeOf(v), ""); err != nil {
-		return err
-	}
-	return WithoutValue(json.Unmarshal(compact, v))
+	dec := json.NewDecoder(bytes.NewReader(compact))
+	dec.UseNumber()
+	return WithoutValue(dec.Decode(v))
 }
 
 // StoredLimits returns the limits for stored data. Tighter limits apply when data is written.

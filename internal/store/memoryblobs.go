@@ -97,16 +97,8 @@ func (b *MemoryBlobs) Delete(ctx context.Context, tenant, digest string) error {
 
 // Size implements store.Blobs.
 func (b *MemoryBlobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
-	if err := CheckBlob(ctx, tenant, digest); err != nil {
-		return 0, err
-	}
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	data, ok := b.data[blobKey{tenant, digest}]
-	if !ok {
-		return 0, fmt.Errorf("look for blob %s: %w", digest, ErrNoBlob)
-	}
-	return int64(len(data)), nil
+	data, err := b.Get(ctx, tenant, digest)
+	return int64(len(data)), err
 }
 
 // Names returns the tenants and digests of all blobs, sorted.
@@ -134,19 +126,6 @@ func (b *MemoryBlobs) Tenants(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
-}
-
-// All returns copies of a tenant's blobs, by digest.
-func (b *MemoryBlobs) All(tenant string) map[string][]byte {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	all := map[string][]byte{}
-	for key, data := range b.data {
-		if key.tenant == tenant {
-			all[key.digest] = slices.Clone(data)
-		}
-	}
-	return all
 }
 
 // MaxBlob is the largest blob, in bytes, that any adapter accepts.
