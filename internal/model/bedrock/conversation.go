@@ -2,7 +2,6 @@ package bedrock
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/modelretry"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -27,18 +25,16 @@ const provider = "bedrock"
 //
 // A conversation that ends with the assistant is sent as it is: some models go on with it, others refuse it.
 func conversation(model string, messages []run.Message) ([]types.Message, error) {
-	results, err := policy.ResultsByCall(messages)
+	results, err := modelretry.CheckConversation(messages)
 	if err != nil {
-		return nil, modelError(agent.ModelInvalid, err.Error())
+		return nil, err
 	}
 	isClaude := strings.Contains(model, "anthropic.claude")
 	g := grouping{model: model, results: results, attachments: newAttachments(isClaude, messages),
 		marksErrors: isClaude || strings.Contains(model, "amazon.nova")}
 	g.resultsAlone = strings.Contains(model, "meta.llama") || strings.Contains(model, "mistral.")
-	for i, m := range messages {
-		if err := g.add(m); err != nil {
-			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
-		}
+	for _, m := range messages {
+		g.add(m)
 	}
 	g.endTurn()
 	g.endUser()
@@ -65,52 +61,40 @@ type grouping struct {
 	user         []types.ContentBlock
 }
 
-// add takes the next message; its error completes the sentence "message 3 ...".
-func (g *grouping) add(m run.Message) error {
+// add takes the next message.
+func (g *grouping) add(m run.Message) {
 	switch b := m.Block.(type) {
 	case run.Text:
 		if isBlank(b.Text) {
-			return nil
+			return
 		}
 		// In a turn text comes before calls. A text behind calls starts the next turn.
 		block := &types.ContentBlockMemberText{Value: b.Text}
 		if m.Role == run.RoleAssistant {
 			g.endCalls()
 			g.addModelBlock(block)
-			return nil
+			return
 		}
 		g.endTurn()
 		g.user = append(g.user, block)
 	case run.Media:
-		if m.Role == run.RoleAssistant || b.Data == "" {
-			return errors.New("is media that is the model's own or was not resolved")
-		}
 		block, err := g.attachments.block(b)
 		if err != nil { // a file that a tool gave does not end the run
-			return g.add(run.Message{Role: m.Role, Block: run.Text{Text: agent.TextMediaLeftOut(b, err.Error())}})
+			g.add(run.Message{Role: m.Role, Block: run.Text{Text: agent.TextMediaLeftOut(b, err.Error())}})
+			return
 		}
 		g.endTurn()
 		g.user = append(g.user, block)
 	case run.Reasoning:
 		g.addReasoning(b)
 	case run.ToolUse:
-		input, err := modelretry.SentArguments(b.Input)
-		if err != nil {
-			return err
-		}
 		g.addModelBlock(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
-			ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
+			ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(modelretry.SentArguments(b.Input)),
 		}})
 		g.calls = append(g.calls, b.ID)
 	case run.ToolResult:
-		if b.Blob != "" && b.Content == "" {
-			return errors.New("is a tool_result that was not resolved")
-		}
 		g.endCalls()
-	default:
-		return errors.New("has no block")
 	}
-	return nil
 }
 
 // addReasoning holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof,

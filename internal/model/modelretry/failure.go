@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -169,18 +170,49 @@ func OfferedTools(r agent.Request) []agent.ToolSpec {
 	return specs
 }
 
-// SentArguments returns a call's arguments as they are sent back: one object. Another value, as the core makes of
-// malformed arguments, is wrapped in one.
-func SentArguments(input json.RawMessage) (json.RawMessage, error) {
+// CheckConversation refuses messages that no service can be sent. It returns the results of calls by their ids.
+func CheckConversation(messages []run.Message) (map[string]run.ToolResult, error) {
+	results, err := policy.ResultsByCall(messages)
+	if err != nil {
+		return nil, &agent.ModelError{Class: agent.ModelInvalid, Message: err.Error()}
+	}
+	for i, m := range messages {
+		problem := ""
+		switch b := m.Block.(type) {
+		case run.Text, run.Reasoning:
+		case run.Media:
+			if m.Role == run.RoleAssistant || b.Data == "" {
+				problem = "is media that is the model's own or was not resolved"
+			}
+		case run.ToolUse:
+			if len(b.Input) > 0 && !json.Valid(b.Input) {
+				problem = "is a tool_use whose input is not JSON"
+			}
+		case run.ToolResult:
+			if b.Blob != "" && b.Content == "" {
+				problem = "is a tool_result that was not resolved"
+			}
+		default:
+			problem = "has no block"
+		}
+		if problem != "" {
+			return nil, &agent.ModelError{Class: agent.ModelInvalid, Message: fmt.Sprintf("message %d %s", i, problem)}
+		}
+	}
+	return results, nil
+}
+
+// SentArguments returns a call's arguments, which are JSON, as they are sent back: one object. Another value, as the
+// core makes of malformed arguments, is wrapped in one.
+func SentArguments(input json.RawMessage) json.RawMessage {
 	switch {
 	case len(input) == 0:
-		return json.RawMessage(`{}`), nil
-	case !json.Valid(input):
-		return nil, errors.New("is a tool_use whose input is not JSON")
+		return json.RawMessage(`{}`)
 	case jsonx.JSONKind(input) == '{':
-		return input, nil
+		return input
 	}
-	return jsonx.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
+	wrapped, _ := jsonx.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input}) // JSON always marshals
+	return wrapped
 }
 
 // Clip bounds a word of a service that is kept for the record: 128 bytes of UTF-8.

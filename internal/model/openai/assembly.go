@@ -63,8 +63,8 @@ func (a *assembly) add(c completion) error {
 		}
 		p := ch.Delta
 		a.addReasoning(p)
-		text := p.Content.text + string(p.Refusal)
-		a.refuse = a.refuse || p.Refusal != ""
+		text := p.Content.text + p.Refusal.is
+		a.refuse = a.refuse || p.Refusal.is != ""
 		a.text.WriteString(text)
 		a.addText(agent.DeltaText, text)
 		for _, d := range p.ToolCalls {

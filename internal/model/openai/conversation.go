@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/modelretry"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -20,9 +17,9 @@ import (
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
 // becomes one user message. Blank texts are left out. Reasoning goes back to the model that wrote it, under its name.
 func conversation(model agent.ModelSpec, system string, messages []run.Message) ([]chatMessage, error) {
-	results, err := policy.ResultsByCall(messages)
+	results, err := modelretry.CheckConversation(messages)
 	if err != nil {
-		return nil, modelError(agent.ModelInvalid, err.Error())
+		return nil, err
 	}
 	g := grouping{model: model, out: []chatMessage{}, results: results, openAI: isOpenAI(model.BaseURL),
 		mistral: strings.Contains(model.ID, "stral") || strings.Contains(model.ID, "xtral")}
@@ -30,10 +27,8 @@ func conversation(model agent.ModelSpec, system string, messages []run.Message) 
 	if system != "" {
 		g.out = append(g.out, chatMessage{Role: "system", Content: system})
 	}
-	for i, m := range messages {
-		if err := g.add(m); err != nil {
-			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
-		}
+	for _, m := range messages {
+		g.add(m)
 	}
 	g.endTurn()
 	g.endUser()
@@ -66,23 +61,20 @@ var noFiles = []string{"groq.com", "cerebras.ai", "mistral.ai", "moonshot.ai", "
 // pictures are the types of pictures that OpenAI takes. Other servers take more: Gemini's HEIC, some BMP.
 var pictures = []string{"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"}
 
-// add takes the next message; its error completes the sentence "message 3 ...".
-func (g *grouping) add(m run.Message) error {
+// add takes the next message.
+func (g *grouping) add(m run.Message) {
 	switch b := m.Block.(type) {
 	case run.Text:
 		if strings.TrimSpace(b.Text) == "" { // many servers refuse it
-			return nil
+			return
 		}
 		if m.Role == run.RoleAssistant {
 			g.addText(b.Text, m.Source)
-			return nil
+			return
 		}
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}
 	case run.Media:
-		if m.Role == run.RoleAssistant || b.Data == "" {
-			return errors.New("is media that is the model's own or was not resolved")
-		}
 		is := func(kind string) bool { return strings.HasPrefix(strings.ToLower(b.MediaType), kind) }
 		data, err := base64.StdEncoding.DecodeString(b.Data)
 		text, plain := "", err == nil && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
@@ -98,34 +90,25 @@ func (g *grouping) add(m run.Message) error {
 			text = agent.TextMediaLeftOut(b, "the service takes none")
 		}
 		if text != "" {
-			return g.add(run.Message{Role: m.Role, Block: run.Text{Text: text}})
+			g.add(run.Message{Role: m.Role, Block: run.Text{Text: text}})
+			return
 		}
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}
 	case run.Reasoning:
 		g.addReasoning(b)
 	case run.ToolUse:
-		input, err := modelretry.SentArguments(b.Input)
-		if err != nil {
-			return err
-		}
 		g.thought = false
 		g.endUser()
 		if g.turn == nil {
 			g.beginTurn(nil)
 		}
-		call := chatFunction{b.Name, string(input)}
+		call := chatFunction{b.Name, string(modelretry.SentArguments(b.Input))}
 		g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: call})
 	case run.ToolResult:
-		if b.Blob != "" && b.Content == "" {
-			return errors.New("is a tool_result that was not resolved")
-		}
 		g.endTurn()
 		g.begins = chatMessage{}
-	default:
-		return errors.New("has no block")
 	}
-	return nil
 }
 
 // addReasoning takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call

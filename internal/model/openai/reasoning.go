@@ -25,15 +25,15 @@ const (
 func (a *assembly) addReasoning(p piece) {
 	thought := p.Content.thought
 	switch {
-	case p.ReasoningContent != "":
-		thought, a.field = string(p.ReasoningContent), fieldReasoningContent
-	case p.Reasoning != "":
-		thought, a.field = string(p.Reasoning), fieldReasoning
+	case p.ReasoningContent.is != "":
+		thought, a.field = p.ReasoningContent.is, fieldReasoningContent
+	case p.Reasoning.is != "":
+		thought, a.field = p.Reasoning.is, fieldReasoning
 	}
 	a.reason.WriteString(thought)
 	a.addText(agent.DeltaReasoning, thought)
-	a.details = addDetails(a.details, p.Details)
-	a.blocks = addDetails(a.blocks, p.Blocks)
+	a.details = addDetails(a.details, p.Details.is)
+	a.blocks = addDetails(a.blocks, p.Blocks.is)
 }
 
 // detail is an entry of a list of reasoning under way. Its text, which comes in pieces, stands under the key.

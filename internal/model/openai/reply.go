@@ -29,13 +29,13 @@ type choice struct {
 
 // piece has reasoning under one of two names; some servers send both, with the same text.
 type piece struct {
-	Content          content     `json:"content"`
-	Refusal          words       `json:"refusal"`
-	ReasoningContent words       `json:"reasoning_content"`
-	Reasoning        words       `json:"reasoning"`
-	Details          entries     `json:"reasoning_details"`
-	Blocks           entries     `json:"thinking_blocks"`
-	ToolCalls        []callPiece `json:"tool_calls"`
+	Content          content          `json:"content"`
+	Refusal          lenient[string]  `json:"refusal"`
+	ReasoningContent lenient[string]  `json:"reasoning_content"`
+	Reasoning        lenient[string]  `json:"reasoning"`
+	Details          lenient[entries] `json:"reasoning_details"`
+	Blocks           lenient[entries] `json:"thinking_blocks"`
+	ToolCalls        []callPiece      `json:"tool_calls"`
 }
 
 // content is a text, or a list of parts of which some are thoughts.
@@ -43,10 +43,10 @@ type content struct{ text, thought string }
 
 func (c *content) UnmarshalJSON(raw []byte) error {
 	var parts []struct {
-		Type     string  `json:"type"`
-		Text     words   `json:"text"`
-		Refusal  words   `json:"refusal"`
-		Thinking content `json:"thinking"`
+		Type     string          `json:"type"`
+		Text     lenient[string] `json:"text"`
+		Refusal  lenient[string] `json:"refusal"`
+		Thinking content         `json:"thinking"`
 	}
 	if json.Unmarshal(raw, &parts) != nil {
 		return json.Unmarshal(raw, &c.text)
@@ -54,37 +54,29 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 	for _, p := range parts {
 		switch p.Type {
 		case "text", "output_text":
-			c.text += string(p.Text)
+			c.text += p.Text.is
 		case "refusal":
-			c.text += string(p.Refusal)
+			c.text += p.Refusal.is
 		case "thinking":
-			c.thought += p.Thinking.text + string(p.Text)
+			c.thought += p.Thinking.text + p.Text.is
 		}
 	}
 	return nil
 }
 
-// words is a text; anything else is none.
-type words string
+// lenient is a value of its type; anything else is the zero value.
+type lenient[T any] struct{ is T }
 
-func (w *words) UnmarshalJSON(raw []byte) error {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		*w = words(s)
+func (l *lenient[T]) UnmarshalJSON(raw []byte) error {
+	var v T
+	if json.Unmarshal(raw, &v) == nil {
+		l.is = v
 	}
 	return nil
 }
 
-// entries is a list of objects; anything else is none.
+// entries are reasoning with proofs of it.
 type entries []map[string]json.RawMessage
-
-func (e *entries) UnmarshalJSON(raw []byte) error {
-	var list []map[string]json.RawMessage
-	if json.Unmarshal(raw, &list) == nil {
-		*e = list
-	}
-	return nil
-}
 
 // word is a text, or a number as some servers number calls.
 type word string
