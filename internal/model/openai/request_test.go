@@ -302,19 +302,11 @@ func TestUserBehindAResult(t *testing.T) {
 
 func TestRequestsThatCannotBeMade(t *testing.T) {
 	of := func(messages ...run.Message) agent.Request { return agent.Request{Messages: messages} }
-	blob, own := run.Media{MediaType: "image/png", Blob: "canary"}, run.Media{MediaType: "image/png", Data: "canary"}
 	tests := []struct {
 		name string
 		r    agent.Request
 		want string
 	}{
-		{"media in a blob", of(user(blob)), "message 0 is media that is the model's own or was not resolved"},
-		{"media of the model", of(assistant(own)), "message 0 is media that is the model's own or was not resolved"},
-		{"result in a blob", of(use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})),
-			"message 1 is a tool_result that was not resolved"},
-		{"result without a call", of(result("canary", ""), use("canary", "{}")),
-			"message 0 is a tool_result without its tool_use"},
-		{"id twice", of(use("canary", "{}"), use("canary", "{}")), "message 1 is a tool_use whose id is taken"},
 		{"no block", of(run.Message{Role: run.RoleUser}), "message 0 has no block"},
 		{"schema that is no JSON", agent.Request{Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`canary`)}}}, "request cannot be written as JSON"},
 	}
