@@ -29,14 +29,9 @@ const (
 
 // directoryForm is an element of people.yaml: a person, or a failing channel.
 type directoryForm struct {
-	ID      string    `json:"id"`
-	Groups  []string  `json:"groups"`
-	Name    string    `json:"name"`
-	Email   string    `json:"email"`
-	Slack   string    `json:"slack"`
-	Notify  *[]string `json:"notify"`
-	Channel string    `json:"channel"`
-	Fails   int       `json:"fails"`
+	person.Person
+	Channel string `json:"channel"`
+	Fails   int    `json:"fails"`
 }
 
 func (s *Scenario) loadDirectory(files map[string]section) {
@@ -55,10 +50,8 @@ func (s *Scenario) loadDirectory(files map[string]section) {
 		bad := func(key, format string, args ...any) { s.at(item.Line, joinPath(item.Key, key), format, args...) }
 		unknown := func(channel string) bool { return channel != emailChannel && channel != slackChannel }
 		who, err := policy.ParsePrincipal(strings.Join(append([]string{form.ID}, form.Groups...), ","))
-		p := person.Person{ID: who.ID, Groups: who.Groups, Name: form.Name, Email: form.Email, Slack: form.Slack}
-		if form.Notify != nil {
-			p.Notify = slices.Concat([]string{}, *form.Notify)
-		}
+		p := form.Person
+		p.ID, p.Groups = who.ID, who.Groups
 		switch i := slices.IndexFunc(p.Notify, unknown); {
 		case form.Channel != "" && unknown(form.Channel):
 			bad("channel", "got %q, want email or slack", form.Channel)

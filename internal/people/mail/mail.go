@@ -120,7 +120,7 @@ type channel struct{}
 func (channel) Name() string { return "email" }
 
 // Reaches implements notify.Channel: p has an address that is one and nothing else.
-func (channel) Reaches(p person.Person) bool { return validAddress(p.Email) }
+func (channel) Reaches(p person.Person) bool { return person.ValidEmail(p.Email) }
 
 // Update implements notify.Channel.
 func (channel) Update(context.Context, string, notify.Message) error { return nil }
@@ -134,19 +134,4 @@ func (c channel) newMail(m notify.Message) (Mail, bool, error) {
 		return Mail{}, false, fmt.Errorf("mail request %s: the person has no address", m.Approval.ID)
 	}
 	return New(m), true, nil
-}
-
-// validAddress reports whether a is one mail address and nothing else: no name, no second one, nothing that is no
-// ASCII. SES takes no others.
-func validAddress(a string) bool {
-	const atext = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-/=?^_`{|}~."
-	const ldh = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
-	local, domain, ok := strings.Cut(a, "@")
-	return ok && len(a) <= 254 && isDotAtom(local) && len(local) <= 64 && strings.Trim(local, atext) == "" &&
-		isDotAtom(domain) && strings.Contains(domain, ".") && strings.Trim(domain, ldh) == ""
-}
-
-// isDotAtom reports whether s is words with one dot between any two.
-func isDotAtom(s string) bool {
-	return s != "" && s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..")
 }

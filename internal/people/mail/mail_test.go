@@ -240,14 +240,3 @@ func TestRemark(t *testing.T) {
 	m.Link = ""
 	require.Equal(t, "Answer it with `countersign ask`, the web console or the API.", m.Invitation())
 }
-
-func TestValidAddress(t *testing.T) {
-	for a, want := range map[string]bool{
-		"ana@example.com": true, "a.b+c@mail.example.co.uk": true, "": false, "ana": false, "@example.com": false, "ana@": false, "ana@localhost": false,
-		"a@b@example.com": false, "ana@example.com, eve@example.com": false, "Ana <ana@example.com>": false, "ana@example.com\r\nBcc: eve@example.com": false,
-		"ana@exämple.com": false, "ana.@example.com": false, "a..b@example.com": false, "ana@.example.com": false, "ana@example.com.": false, "\"a b\"@example.com": false,
-		strings.Repeat("x", 65) + "@example.com": false, "ana@" + strings.Repeat("x.", 130) + "com": false,
-	} {
-		require.Equal(t, want, mail.SES{}.Reaches(person.Person{Email: a}), a)
-	}
-}

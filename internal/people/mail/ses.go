@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
 )
 
 // attemptTimeout is how long one attempt may take.
@@ -28,7 +29,7 @@ type SES struct {
 // NewSES makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost
 // is sent again: a person rather reads one twice than never.
 func NewSES(cfg aws.Config, from string) (*SES, error) {
-	if !validAddress(from) {
+	if !person.ValidEmail(from) {
 		return nil, fmt.Errorf("the sender of mails: want an address such as approvals@example.com, got %q", from)
 	}
 	client := sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {

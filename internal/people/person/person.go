@@ -21,12 +21,13 @@ const (
 
 // Person is one who may be an approver.
 type Person struct {
-	ID     string   // user:ana
-	Groups []string // group:finance
-	Name   string   // for people; "" = the id
-	Email  string   // "" = none
-	Slack  string   // the member's id in the workspace, as U012ABCDEF; "" = none
-	Notify []string // the channels to use, in order: email, slack; nil = every one that reaches them, empty = none
+	ID     string   `json:"id"`               // user:ana
+	Groups []string `json:"groups,omitempty"` // group:finance
+	Name   string   `json:"name,omitempty"`   // for people; "" = the id
+	Email  string   `json:"email,omitempty"`  // "" = none
+	Slack  string   `json:"slack,omitempty"`  // the member's id in the workspace, as U012ABCDEF; "" = none
+	// the channels to use, in order: email, slack; nil = every one that reaches them, empty = none
+	Notify []string `json:"notify,omitempty"`
 }
 
 // Principal is the person as one who acts.

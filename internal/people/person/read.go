@@ -2,6 +2,7 @@ package person
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,57 +58,31 @@ func (e *ReadError) Error() string {
 // keys, ids that are no principals, a Slack id that two people of a tenant have, a channel that does not reach the
 // person, a workspace of a tenant without people.
 func Read(data []byte) (*Book, error) {
-	if _, err := jsonx.CompactJSON(data, jsonx.JSONLimits{Bytes: maxDocument, Depth: 8}); err != nil {
-		line := 1
-		if at, ok := errors.AsType[*jsonx.JSONError](err); ok {
-			line += bytes.Count(data[:min(at.Offset, len(data))], []byte("\n"))
-		}
-		return nil, &ReadError{Line: line, Text: err.Error()}
-	}
 	b := &Book{tenants: map[string]map[string]Person{}, teams: map[string]string{}}
-	if err := b.read(data); err != nil {
-		if bad, ok := errors.AsType[*ReadError](err); ok {
-			bad.Line = lineOf(data, bad.Path)
-		}
-		return nil, err
+	err := b.read(data)
+	if bad, ok := errors.AsType[*ReadError](err); ok && bad.Line == 0 {
+		bad.Line = lineOf(data, bad.Path)
 	}
-	return b, nil
+	return b, err
 }
 
 func (b *Book) read(data []byte) error {
-	doc, err := readMembers(data, nil, "tenants", "slack")
-	if err != nil {
+	var doc document
+	if err := decode(data, nil, &doc); err != nil {
 		return err
 	}
-	tenants, err := readMembers(doc["tenants"], []string{"tenants"})
-	if err != nil {
-		return err
-	}
-	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
-		at := []string{"tenants", tenant}
+	for _, tenant := range slices.Sorted(maps.Keys(doc.Tenants)) {
 		if !agent.ValidTenant(tenant) {
-			return readError(at, "want a tenant's name: ^[a-z0-9][a-z0-9-]{0,39}$")
+			return readError([]string{"tenants", tenant}, "want a tenant's name: ^[a-z0-9][a-z0-9-]{0,39}$")
 		}
-		people, err := readMembers(tenants[tenant], at)
-		if err == nil {
-			err = b.readPeople(tenant, people)
-		}
-		if err != nil {
+		if err := b.readPeople(tenant, doc.Tenants[tenant]); err != nil {
 			return err
 		}
 	}
-	teams, err := readMembers(doc["slack"], []string{"slack"})
-	if err != nil {
-		return err
-	}
-	for _, team := range slices.Sorted(maps.Keys(teams)) {
-		at := []string{"slack", team}
+	for _, team := range slices.Sorted(maps.Keys(doc.Slack)) {
+		at, tenant := []string{"slack", team}, doc.Slack[team]
 		if !isSlackID(team, "TE") {
 			return readError(at, "want a workspace's id, as T012ABCDEF")
-		}
-		tenant, err := readText(teams[team], at)
-		if err != nil {
-			return err
 		}
 		if _, ok := b.tenants[tenant]; !ok {
 			return readError(at, "got %q, want a tenant that has people here", tenant)
@@ -115,6 +90,27 @@ func (b *Book) read(data []byte) error {
 		b.teams[team] = tenant
 	}
 	return nil
+}
+
+// document is a document of people: by tenant and id, and the tenants of workspaces.
+type document struct {
+	Tenants map[string]map[string]json.RawMessage `json:"tenants"`
+	Slack   map[string]string                     `json:"slack"`
+}
+
+// decode decodes what stands under a path of a document.
+func decode(raw json.RawMessage, at []string, v any) error {
+	err := jsonx.DecodeStrictWithin(raw, jsonx.JSONLimits{Bytes: maxDocument, Depth: 8}, v)
+	bad, ok := errors.AsType[*jsonx.JSONError](err)
+	switch {
+	case !ok:
+		return err
+	case bad.Offset > 0: // it is no JSON
+		line := 1 + bytes.Count(raw[:min(bad.Offset, len(raw))], []byte("\n"))
+		return &ReadError{Path: at, Line: line, Text: err.Error()}
+	}
+	below, err := jsonx.ParsePointer(bad.Pointer)
+	return cmp.Or(err, readError(slices.Concat(at, below), "want %s", bad.Want))
 }
 
 func (b *Book) readPeople(tenant string, people map[string]json.RawMessage) error {
@@ -136,72 +132,66 @@ func (b *Book) readPeople(tenant string, people map[string]json.RawMessage) erro
 	return nil
 }
 
-// readPerson reads what stands under a person's id: an object, the groups alone, or nothing.
+// Form is what a document says of a person.
+type Form struct {
+	Groups []string `json:"groups,omitempty"`
+	Name   *string  `json:"name,omitempty"`
+	Email  *string  `json:"email,omitempty"`
+	Slack  *string  `json:"slack,omitempty"`  // the member's id in the workspace
+	Notify []string `json:"notify,omitempty"` // the channels to use, in order; none = every one that reaches them
+}
+
+// readPerson reads what stands under a person's id: a Form, the groups alone, or nothing.
 func readPerson(id string, raw json.RawMessage, at []string) (Person, error) {
-	p := Person{ID: id}
 	if !run.IsPrincipal("user:", id) {
-		return p, readError(at, "want user:NAME")
+		return Person{}, readError(at, "want user:NAME")
 	}
+	var form Form
 	var err error
+	groups := at
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
-		p.Groups, err = readGroups(raw, at)
-		return p, err
+		err = decode(raw, at, &form.Groups)
+	} else if groups = childPath(at, "groups"); len(raw) > 0 {
+		err = decode(raw, at, &form)
 	}
-	form, err := readMembers(raw, at, "groups", "name", "email", "slack", "notify")
+	p := Person{ID: id, Groups: form.Groups, Notify: form.Notify}
 	if err != nil {
 		return p, err
 	}
-	if p.Groups, err = readGroups(form["groups"], childPath(at, "groups")); err != nil {
-		return p, err
+	for _, g := range p.Groups {
+		if !run.IsPrincipal("group:", g) {
+			return p, readError(groups, "got %q, want a list of group:NAME", agent.Bounded(g))
+		}
 	}
 	for _, key := range []struct {
-		name string
-		to   *string
-		ok   func(string) bool
-		want string
+		name     string
+		from, to *string
+		ok       func(string) bool
+		want     string
 	}{
-		{"name", &p.Name, isName, fmt.Sprintf("want 1 to %d characters that can be seen", maxName)},
-		{"email", &p.Email, isEmail, "want one address, as ana@example.com"},
-		{"slack", &p.Slack, func(s string) bool { return isSlackID(s, "UW") }, "want a member's id, as U012ABCDEF"},
+		{"name", form.Name, &p.Name, isName, fmt.Sprintf("want 1 to %d characters that can be seen", maxName)},
+		{"email", form.Email, &p.Email, ValidEmail, "want one address, as ana@example.com"},
+		{"slack", form.Slack, &p.Slack, ValidSlack, "want a member's id, as U012ABCDEF"},
 	} {
-		if isNull(form[key.name]) {
+		if key.from == nil {
 			continue
 		}
-		if *key.to, err = readText(form[key.name], childPath(at, key.name)); err != nil {
-			return p, err
-		}
-		if !key.ok(*key.to) {
+		if *key.to = *key.from; !key.ok(*key.to) {
 			return p, readError(childPath(at, key.name), "%s", key.want)
 		}
 	}
 	at = childPath(at, "notify")
-	if p.Notify, err = readTexts(form["notify"], at); err != nil {
-		return p, err
-	}
 	for i, name := range p.Notify {
 		switch {
 		case name != Email && name != Slack:
 			return p, readError(at, "got %q, want %s or %s", agent.Bounded(name), Email, Slack)
 		case slices.Contains(p.Notify[:i], name):
 			return p, readError(at, "%s is named twice", name)
-		}
-	}
-	for _, name := range p.Notify {
-		if name == Email && p.Email == "" || name == Slack && p.Slack == "" {
+		case name == Email && p.Email == "" || name == Slack && p.Slack == "":
 			return p, readError(at, "got %s, and the person has no %s here", name, name)
 		}
 	}
 	return p, nil
-}
-
-func readGroups(raw json.RawMessage, at []string) ([]string, error) {
-	list, err := readTexts(raw, at)
-	for _, g := range list {
-		if err == nil && !run.IsPrincipal("group:", g) {
-			err = readError(at, "got %q, want a list of group:NAME", agent.Bounded(g))
-		}
-	}
-	return list, err
 }
 
 // isName reports whether s is short and has no character that would change what stands around it.
@@ -210,13 +200,22 @@ func isName(s string) bool {
 	return strings.TrimSpace(s) != "" && utf8.RuneCountInString(s) <= maxName && !strings.ContainsFunc(s, bad)
 }
 
-// isEmail reports whether s is one plain address: no display name, no list, nothing that ends a line.
-func isEmail(s string) bool {
+// ValidEmail reports whether s is one mail address and nothing else: no name, no second one, nothing that is no ASCII.
+// SES takes no others.
+func ValidEmail(s string) bool {
 	local, domain, ok := strings.Cut(s, "@")
-	plain := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`@,;:<>()[]\"`, r) }
-	return ok && local != "" && domain != "" && len(s) <= maxEmail && !strings.ContainsFunc(local, plain) &&
-		!strings.ContainsFunc(domain, plain)
+	return ok && len(s) <= maxEmail && len(local) <= 64 && isDotAtom(local, "!#$%&'*+-/=?^_`{|}~.") &&
+		isDotAtom(domain, "-.") && strings.Contains(domain, ".")
 }
+
+// isDotAtom reports whether s is words of letters, digits and signs, with one dot between any two.
+func isDotAtom(s, signs string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return s != "" && s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..") && strings.Trim(s, letters+signs) == ""
+}
+
+// ValidSlack reports whether s is the id of a member of a workspace.
+func ValidSlack(s string) bool { return isSlackID(s, "UW") }
 
 // isSlackID reports whether s is one of Slack's ids: a letter of first, then capitals and digits.
 func isSlackID(s, first string) bool {
@@ -226,52 +225,12 @@ func isSlackID(s, first string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return (r < 'A' || r > 'Z') && (r < '0' || r > '9') })
 }
 
-// readMembers reads the members of an object. Keys outside known, if any, are errors. Null has no members.
-func readMembers(raw json.RawMessage, at []string, known ...string) (map[string]json.RawMessage, error) {
-	if isNull(raw) {
-		return nil, nil
-	}
-	var out map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &out); err != nil {
-		return nil, readError(at, "want an object")
-	}
-	for _, key := range slices.Sorted(maps.Keys(out)) {
-		if len(known) > 0 && !slices.Contains(known, key) {
-			return nil, readError(childPath(at, key), "is not known, want %s", strings.Join(known, ", "))
-		}
-	}
-	return out, nil
-}
-
-func readText(raw json.RawMessage, at []string) (s string, err error) {
-	if isNull(raw) || json.Unmarshal(raw, &s) != nil {
-		return "", readError(at, "want a string")
-	}
-	return s, nil
-}
-
-// readTexts reads a list of strings; nil if there is none.
-func readTexts(raw json.RawMessage, at []string) ([]string, error) {
-	if isNull(raw) {
-		return nil, nil
-	}
-	var list []*string
-	if json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
-		return nil, readError(at, "want a list of strings")
-	}
-	out := make([]string, 0, len(list))
-	for _, s := range list {
-		out = append(out, *s)
-	}
-	return out, nil
-}
-
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" }
 
 func childPath(at []string, key string) []string { return append(slices.Clip(at), key) }
 
 func readError(at []string, format string, args ...any) error {
-	return &ReadError{Path: at, Line: 1, Text: fmt.Sprintf(format, args...)}
+	return &ReadError{Path: at, Text: fmt.Sprintf(format, args...)}
 }
 
 // lineOf is the line of the key at the end of a path in a JSON text that was read already, or of the last key that

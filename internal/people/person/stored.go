@@ -211,15 +211,13 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 // What is not in it any more is removed; tenants that it does not name keep theirs. It counts the items it wrote and
 // removed; a document that is imported again writes none. Its error is a *ReadError where the document is wrong:
 // nothing is written then. After any other error the same import may be repeated.
-func Import(ctx context.Context, t store.Table, document []byte) (written, removed int, err error) {
-	book, err := Read(document)
+func Import(ctx context.Context, t store.Table, data []byte) (written, removed int, err error) {
+	book, err := Read(data)
 	if err != nil {
 		return 0, 0, err
 	}
-	var doc struct {
-		Tenants map[string]map[string]json.RawMessage
-	}
-	if err := json.Unmarshal(document, &doc); err != nil {
+	var doc document
+	if err := json.Unmarshal(data, &doc); err != nil {
 		return 0, 0, err
 	}
 	put := func(pk string, wanted map[string]json.RawMessage, mine func(body json.RawMessage) bool) error {

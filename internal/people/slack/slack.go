@@ -94,12 +94,8 @@ func (e *RefusedError) Permanent() bool {
 // Name implements notify.Channel.
 func (*Channel) Name() string { return Name }
 
-// Reaches implements notify.Channel: p has a member's id, which is U or W, then capitals and digits.
-func (*Channel) Reaches(p person.Person) bool {
-	id := p.Slack
-	return len(id) >= 2 && len(id) <= 40 && (id[0] == 'U' || id[0] == 'W') &&
-		strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
-}
+// Reaches implements notify.Channel.
+func (*Channel) Reaches(p person.Person) bool { return person.ValidSlack(p.Slack) }
 
 // ValidToken reports whether a token is a bot token without characters that a header cannot hold.
 func ValidToken(token string) bool {

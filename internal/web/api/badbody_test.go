@@ -26,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -184,7 +185,7 @@ var bodies = map[string]taken{
 		examples: []string{`REFUSED{}`},
 	},
 	"PUT /v1/people/{id}": {
-		into: api.PersonForm{}, fits: "{}",
+		into: person.Form{}, fits: "{}",
 		keys: fields{
 			"/groups": {Takes: "a", Bad: map[string]string{`["finance"]`: "", `["user:ana"]`: "", `[null]`: "", `[""]`: ""}, Good: []string{`[]`, `null`}},
 			"/name":   {Takes: "s", Bad: map[string]string{`""`: "", `" "`: "", `"a\u202eb"`: "", badinput.Text(201): ""}, Good: []string{badinput.Text(200), `null`}},

@@ -5,25 +5,9 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 )
-
-// PersonForm is what is known of a person, as in a document of people.
-type PersonForm struct {
-	Groups []string `json:"groups,omitempty"`
-	Name   string   `json:"name,omitempty"`
-	Email  string   `json:"email,omitempty"`
-	Slack  string   `json:"slack,omitempty"`  // the member's id in the workspace
-	Notify []string `json:"notify,omitempty"` // the channels to use, in order; none = every one that reaches them
-}
-
-// Person is one of the people who may decide.
-type Person struct {
-	ID string `json:"id"`
-	PersonForm
-}
 
 // mayChangePeople refuses whoever is not of the group that may see and change the people of a deployment.
 func (s *server) mayChangePeople(c Caller) error {
@@ -41,9 +25,7 @@ func (s *server) listPeople(_ http.ResponseWriter, r *http.Request, c Caller) (i
 	if err != nil {
 		return 0, nil, err
 	}
-	return readPage(r, convert(fetchFrom(list), func(p person.Person) Person {
-		return Person{p.ID, PersonForm{p.Groups, p.Name, p.Email, p.Slack, p.Notify}}
-	}))
+	return readPage(r, fetchFrom(list))
 }
 
 // putPerson adds somebody, or replaces what is known of them.
@@ -55,9 +37,6 @@ func (s *server) putPerson(w http.ResponseWriter, r *http.Request, c Caller) (in
 	body, err := json.Marshal(form)
 	if err != nil {
 		return 0, nil, err
-	}
-	if err := jsonx.DecodeStrict(body, new(PersonForm)); err != nil {
-		return 0, nil, invalidProblem("the body: %v", err)
 	}
 	return s.changePerson(r, c, body)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -35,10 +36,10 @@ var update = flag.Bool("update", false, "write the schemas of docs/openapi.yaml 
 
 // requests and answers, with events, are types of the API. The types of their fields follow from them.
 var (
-	requests = []any{api.Start{}, api.Input{}, api.Chat{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, api.PersonForm{}}
+	requests = []any{api.Start{}, api.Input{}, api.Chat{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, person.Form{}}
 	answers  = []any{
 		api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
-		api.Grant{}, api.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Problem{},
+		api.Grant{}, person.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Problem{},
 		stream.Event{}, stream.DeltaData{},
 	}
 )

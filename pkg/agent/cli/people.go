@@ -80,7 +80,7 @@ func readPrincipals(home string) (principals, error) {
 		if len(key) > 1 && key[0] == "tenants" { // in the file, people stands in place of tenants and the one tenant
 			key = append([]string{"people"}, key[2:]...)
 		}
-		if key[len(key)-1] == "groups" {
+		if slices.Contains(key, "groups") {
 			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser reads group:finance as a mapping
 		}
 		return principals{}, usageErrorf("%s:%d: %s: %s", name, doc.LineOf(key...), strings.Join(key, "."), bad.Text)
