@@ -50,6 +50,9 @@ func (x *execution) look(data any, path string) (any, error) {
 	if field, ok := contextFields[path]; ok {
 		return field(x), nil
 	}
+	if !strings.HasPrefix(path, "$") {
+		return nil, errorf(Runtime, "%q is no path", path)
+	}
 	for _, name := range strings.Split(path, ".")[1:] {
 		m, _ := data.(map[string]any)
 		v, ok := m[name]
@@ -70,7 +73,8 @@ func (x *execution) fill(template, data any) (any, error) {
 	for _, key := range slices.Sorted(maps.Keys(m)) { // in order, so that the same path fails every time
 		var err error
 		if name, isPath := strings.CutSuffix(key, ".$"); isPath {
-			out[name], err = x.look(data, m[key].(string))
+			path, _ := m[key].(string)
+			out[name], err = x.look(data, path)
 		} else {
 			out[key], err = x.fill(m[key], data)
 		}

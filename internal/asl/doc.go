@@ -1,7 +1,6 @@
 // Package asl plays statemachine/agent.asl.json in one process: the state machine that is deployed to Step Functions
 // runs unchanged on a laptop and in tests, with the same error names, retries, task tokens and limits. It knows what
-// that file uses of Amazon States Language. Parse refuses everything else by state and key, so that a definition is
-// never half played.
+// that file uses of Amazon States Language. Parse refuses what it would play wrongly, by state and key.
 //
 // Engine runs a Definition. It reads no clock and draws no random number: Config has a clock.Clock and functions for
 // ids and jitter.
