@@ -54,9 +54,8 @@ type Call struct {
 	MayLag           bool   // the read may be stale
 	IsFirst          bool   // the first call of its invocation
 
-	Key  store.Key  // of a table's read: the item, or the partition and the first sort key
-	Ops  []store.Op // of a table's write; an Injector does not keep them
-	Data []byte     // of blobs' Put; an Injector does not keep them
+	Key store.Key  // of a table's read: the item, or the partition and the first sort key
+	Ops []store.Op // of a table's write; an Injector does not keep them
 }
 
 func (c Call) String() string {
@@ -128,7 +127,7 @@ func (in *Injector) Do(ctx context.Context, c Call, call func() error) error {
 	}
 	i.exitIfDead()
 	in.waitForResume(i)
-	c.Invocation, c.Ops, c.Data = i.name, nil, nil
+	c.Invocation, c.Ops = i.name, nil
 	c, point, due := in.register(i, c)
 	for _, z := range due {
 		z.resume()

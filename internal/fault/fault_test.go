@@ -2,7 +2,6 @@ package fault_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -104,39 +103,4 @@ func TestCrashBesideTheHandler(t *testing.T) {
 		require.False(t, lived)
 		require.Equal(t, opening, v.Now())
 	})
-}
-
-func TestObserverIsNotCounted(t *testing.T) {
-	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
-		require.NoError(t, in.Table(store.NewMemory()).Write(context.Background(), put()))
-		require.Empty(t, in.Calls())
-	})
-}
-
-// TestHooks: the next call that matches meets its hook, and only that call; a hook of the table is before all calls.
-func TestHooks(t *testing.T) {
-	lost := errors.New("connection reset")
-	ctx := context.Background()
-	table := fault.NewTable(store.NewMemory())
-	table.KeepWrites()
-	table.Once(fault.WritesTo("S"), fault.Lose(lost))
-	table.Once(fault.IsWrite, fault.Fail(lost))
-	_, _, err := table.Get(ctx, key)
-	require.NoError(t, err)
-	require.ErrorIs(t, table.Write(ctx, put()), lost)
-	require.True(t, stored(t, table.Table))
-	require.ErrorIs(t, table.Write(ctx, put()), lost)
-	require.NoError(t, table.Write(ctx, put()))
-	require.Equal(t, [][]store.Op{{put()}, {put()}}, table.Written())
-
-	table.Use(fault.OnlyIf(fault.IsIndexQuery, fault.Nth(2, fault.Fail(lost))))
-	for n, want := range []error{nil, lost, nil} {
-		_, err := table.Query(ctx, store.Range{PK: "P"})
-		require.NoError(t, err)
-		_, err = table.Query(ctx, store.Range{PK: "I", Index: true})
-		require.ErrorIs(t, err, want, "%d", n)
-	}
-	table.Damage(key)
-	_, _, err = table.Get(ctx, key)
-	require.ErrorIs(t, err, store.ErrDamaged)
 }

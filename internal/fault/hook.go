@@ -105,7 +105,7 @@ type blobs struct {
 }
 
 func (b *blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	c := Call{Port: BlobsPut, Target: digest, Data: data}
+	c := Call{Port: BlobsPut, Target: digest}
 	return b.hook(ctx, c, func() error { return b.next.Put(ctx, tenant, digest, data) })
 }
 
