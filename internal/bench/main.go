@@ -70,7 +70,9 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	for _, n := range []int{10, 50, 200, 1000} {
 		measure(n, func(ctx context.Context) (measurement, error) { return b.iterations(ctx, "W", n, 1) })
 	}
-	measure(20, b.parallel)
+	measure(20, func(ctx context.Context) (measurement, error) { // one iteration of eight parallel calls
+		return b.iterations(ctx, "W_par", 1, 8)
+	})
 	measure(20, b.wait)
 	if err != nil {
 		return err

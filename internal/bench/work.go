@@ -116,11 +116,6 @@ func (b *bench) iterations(ctx context.Context, name string, n, width int) (m me
 	return counted(ctx, l, name, n, l.table.Counts(), took), nil
 }
 
-// parallel is W_par: one iteration of eight parallel calls.
-func (b *bench) parallel(ctx context.Context) (measurement, error) {
-	return b.iterations(ctx, "W_par", 1, 8)
-}
-
 // counted turns counts into a measurement for one iteration.
 func counted(ctx context.Context, l *lab, name string, n int, c fault.Counts, took time.Duration) measurement {
 	per := func(v int64) float64 { return float64(v) / float64(n) }
