@@ -283,14 +283,5 @@ func writeProject(dir string, files map[string][]byte) (err error) {
 	if beside != dir {
 		return os.Rename(whole, dir)
 	}
-	for _, file := range names {
-		to := filepath.Join(dir, file)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return err
-		}
-		if err := os.Rename(filepath.Join(whole, file), to); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.CopyFS(dir, os.DirFS(whole))
 }
