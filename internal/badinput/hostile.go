@@ -21,13 +21,12 @@ var corpus string
 
 // Hostile is one string of the corpus.
 type Hostile struct {
-	Comment string          // describes the string
-	Text    string          // half a surrogate pair is written in the three bytes that UTF-8 would give it
+	Comment string // describes the string
+	Text    string
 	JSON    json.RawMessage // as a JSON string; nil if JSON cannot hold it
 }
 
-// IsStorable reports whether stored arguments can have the string. CompactJSON refuses half a surrogate pair and
-// invalid UTF-8.
+// IsStorable reports whether stored arguments can have the string. CompactJSON refuses invalid UTF-8.
 func (c Hostile) IsStorable() bool { return utf8.ValidString(c.Text) }
 
 // Args returns arguments with the string as the value of text. They are JSON if the string is.
@@ -73,38 +72,8 @@ func parseCase(line string) (Hostile, error) {
 	if !json.Valid([]byte(line)) || line[0] != '"' {
 		return Hostile{}, fmt.Errorf("%.40q is no JSON string", line)
 	}
-	inner := strings.Repeat(line[1:len(line)-1], times)
-	return Hostile{Text: decode(inner), JSON: json.RawMessage(`"` + inner + `"`)}, nil
-}
-
-// halves finds half a surrogate pair, behind what it is not: an escaped backslash, and a pair.
-var halves = regexp.MustCompile(`\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..`)
-
-// decode decodes a JSON string without its quotes. encoding/json would replace half a surrogate pair by the replacement
-// character.
-func decode(in string) (out string) {
-	const mark = "<half>" // in no string of the corpus
-	var found []string
-	in = halves.ReplaceAllStringFunc(in, func(m string) string {
-		u, err := strconv.ParseUint(strings.TrimPrefix(m, `\u`), 16, 32)
-		if err != nil { // not a half
-			return m
-		}
-		found = append(found, string(surrogate(u)))
-		return mark
-	})
-	if err := json.Unmarshal([]byte(`"`+in+`"`), &out); err != nil {
-		panic(err) // the whole is valid
-	}
-	for _, half := range found {
-		out = strings.Replace(out, mark, half, 1)
-	}
-	return out
-}
-
-// surrogate returns half a surrogate pair in the bytes that UTF-8 would give it.
-func surrogate(u uint64) []byte {
-	return []byte{byte(0xE0 | u>>12), byte(0x80 | u>>6&0x3F), byte(0x80 | u&0x3F)}
+	h := Hostile{JSON: json.RawMessage(`"` + strings.Repeat(line[1:len(line)-1], times) + `"`)}
+	return h, json.Unmarshal(h.JSON, &h.Text)
 }
 
 // UnmaskableTexts are texts that run something, or pay somebody, behind a name or a form by which a secret is known.
@@ -183,9 +152,6 @@ func readEscape(e string) (string, error) {
 	switch kind, arg := m[1], m[2]; {
 	case kind == "u":
 		u, err := strconv.ParseUint(arg, 16, 32)
-		if u>>11 == 0xD800>>11 {
-			return string(surrogate(u)), err
-		}
 		return string(rune(u)), err
 	case kind == "x":
 		u, err := strconv.ParseUint(arg, 16, 8)

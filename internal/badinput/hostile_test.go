@@ -38,7 +38,7 @@ func TestWhatIsHarmless(t *testing.T) {
 func TestOriginalReadsEscapes(t *testing.T) {
 	for shown, want := range map[string]string{
 		`plain`: "plain", `\\u{202E}`: `\u{202E}`, `\u{202E}x`: "\u202ex", `\x{FF}`: "\xff", `a\{4 spaces}b`: "a    b", `\{3 line ends}`: "\n\n\n",
-		`\{4 times \u{200B}\s}`: "\u200b \u200b \u200b \u200b ", `\rtl{שלום}`: "שלום", `x\{mixed scripts}y`: "xy", `\"\n\r\t`: "\"\n\r\t", `\u{D800}`: "\xed\xa0\x80",
+		`\{4 times \u{200B}\s}`: "\u200b \u200b \u200b \u200b ", `\rtl{שלום}`: "שלום", `x\{mixed scripts}y`: "xy", `\"\n\r\t`: "\"\n\r\t",
 	} {
 		got, err := badinput.Unescape(shown)
 		require.NoError(t, err)

@@ -4,14 +4,15 @@
 package mask
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Kind is the type of a JSON value.
@@ -31,7 +32,7 @@ const (
 type Value struct {
 	Kind Kind
 	Raw  json.RawMessage // its bytes, without space around them
-	// of a string: decoded. Half a surrogate pair stands in the three bytes that UTF-8 would give it
+	// of a string: decoded; as it is spelled, where it has bytes or escapes that are no characters
 	Text    string
 	Members []Member // of an object or array
 	// why nothing of it is shown; "" = it is, but for Hidden. Never of an object, an array or an empty text
@@ -73,7 +74,8 @@ func Read(raw, schema json.RawMessage) (*Value, error) {
 	if !json.Valid(raw) {
 		return nil, ErrJSON
 	}
-	r := reader{in: raw}
+	r := reader{raw, json.NewDecoder(bytes.NewReader(raw))}
+	r.UseNumber()
 	v := r.value()
 	var m marks
 	var doc any
@@ -88,97 +90,58 @@ func Read(raw, schema json.RawMessage) (*Value, error) {
 // reader reads JSON that is valid.
 type reader struct {
 	in []byte
-	at int
+	*json.Decoder
 }
-
-// next goes to the next byte that is no space, and returns it.
-func (r *reader) next() byte {
-	for isBlank(r.in[r.at]) {
-		r.at++
-	}
-	return r.in[r.at]
-}
-
-// kinds are the kinds of values by their first byte. Any other byte begins a number.
-var kinds = map[byte]Kind{'{': Object, '[': Array, '"': String, 't': Boolean, 'f': Boolean, 'n': Null}
 
 func (r *reader) value() *Value {
-	first := r.next()
-	start := r.at
-	v := &Value{Kind: cmp.Or(kinds[first], Number)}
-	switch v.Kind {
-	case Object, Array:
-		for r.at++; r.next() != first+2; { // the closing bracket
-			if r.in[r.at] == ',' {
-				r.at++
-				continue
-			}
+	from := r.start()
+	token, _ := r.Token() // the JSON is valid
+	v := &Value{Kind: Null}
+	switch t := token.(type) {
+	case json.Delim:
+		if v.Kind = Array; t == '{' {
+			v.Kind = Object
+		}
+		for r.More() {
 			var m Member
 			if v.Kind == Object {
-				m.RawKey, m.Key = r.text()
-				r.next()
-				r.at++ // the colon
+				from := r.start()
+				key, _ := r.Token()
+				m.RawKey = r.in[from:r.InputOffset()]
+				m.Key = asShown(m.RawKey, key.(string))
 			}
 			m.Value = r.value()
 			v.Members = append(v.Members, m)
 		}
-		r.at++
-	case String:
-		_, v.Text = r.text()
-	default:
-		for r.at < len(r.in) && strings.IndexByte(",]} \t\r\n", r.in[r.at]) < 0 {
-			r.at++
-		}
+		_, _ = r.Token()
+	case string:
+		v.Kind, v.Text = String, asShown(r.in[from:r.InputOffset()], t)
+	case json.Number:
+		v.Kind = Number
+	case bool:
+		v.Kind = Boolean
 	}
-	v.Raw = r.in[start:r.at:r.at]
+	v.Raw = r.in[from:r.InputOffset():r.InputOffset()]
 	return v
 }
 
-// text takes a string, and gives it as it is spelled and decoded.
-func (r *reader) text() (raw []byte, decoded string) {
-	start := r.at
-	r.at++
-	var b []byte
-	for r.in[r.at] != '"' {
-		if r.in[r.at] != '\\' {
-			b = append(b, r.in[r.at])
-			r.at++
-			continue
-		}
-		b = r.escape(b)
+// start returns where the next token begins.
+func (r *reader) start() int64 {
+	at := r.InputOffset()
+	for strings.IndexByte(" \t\r\n,:", r.in[at]) >= 0 {
+		at++
 	}
-	r.at++
-	return r.in[start:r.at:r.at], string(b)
+	return at
 }
 
-func (r *reader) escape(b []byte) []byte {
-	c := r.in[r.at+1]
-	r.at += 2
-	if c != 'u' {
-		if i := strings.IndexByte("bfnrt", c); i >= 0 {
-			c = "\b\f\n\r\t"[i]
+// asShown returns a decoded string. One that cannot be decoded without a loss stays as it is spelled.
+func asShown(spelled []byte, decoded string) string {
+	if strings.ContainsRune(decoded, utf8.RuneError) {
+		if _, err := jsonx.CompactJSON(spelled, jsonx.StoredLimits(spelled)); err != nil {
+			return string(spelled[1 : len(spelled)-1])
 		}
-		return append(b, c)
 	}
-	u := r.hex()
-	if u>>10 == 0xD800>>10 && r.at+1 < len(r.in) && r.in[r.at] == '\\' && r.in[r.at+1] == 'u' {
-		behind := r.at
-		r.at += 2
-		if low := r.hex(); low>>10 == 0xDC00>>10 {
-			return utf8.AppendRune(b, 0x10000+(u-0xD800)<<10+(low-0xDC00))
-		}
-		r.at = behind
-	}
-	if u>>11 == 0xD800>>11 { // half a pair
-		return append(b, byte(0xE0|u>>12), byte(0x80|u>>6&0x3F), byte(0x80|u&0x3F))
-	}
-	return utf8.AppendRune(b, u)
-}
-
-func (r *reader) hex() rune {
-	u, _ := strconv.ParseUint(string(r.in[r.at:r.at+4]), 16, 32) // the JSON is valid
-	r.at += 4
-	return rune(u)
+	return decoded
 }
 
 // markSecrets says of a value, and of all within it, what is masked: what the schema marks, and below it every value

@@ -239,11 +239,7 @@ type unit struct {
 func unitAt(s string) unit {
 	r, n := utf8.DecodeRuneInString(s)
 	u := unit{r: r, bytes: n, kind: Escape}
-	// half a surrogate pair, as JSON can name it, in the three bytes that UTF-8 would give it
-	half := len(s) >= 3 && s[0] == 0xED && 0xA0 <= s[1] && s[1] <= 0xBF && 0x80 <= s[2] && s[2] <= 0xBF
 	switch {
-	case half:
-		u.bytes, u.shown = 3, fmt.Sprintf(`\u{%04X}`, 0xD000|rune(s[1]&0x3F)<<6|rune(s[2]&0x3F))
 	case r == utf8.RuneError && n == 1:
 		u.shown = fmt.Sprintf(`\x{%02X}`, s[0])
 	case r == '"' || r == '\\':

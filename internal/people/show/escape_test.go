@@ -28,7 +28,7 @@ func TestB3WhatOneCannotSeeIsEscaped(t *testing.T) {
 		"\U000e0041":                           `"\u{E0041}"`,
 		"\ue000\u0378\ufffd":                   `"\u{E000}\u{0378}\u{FFFD}"`,
 		"bad \xff byte":                        `"bad \x{FF} byte"`,
-		"half \xed\xa0\x80":                    `"half \u{D800}"`,
+		"half \xed\xa0\x80":                    `"half \x{ED}\x{A0}\x{80}"`,
 		`\u{202E}`:                             `"\\u{202E}"`,
 		`\{4 spaces}`:                          `"\\{4 spaces}"`,
 		"bank.example\u2044x":                  `"bank.example\u{2044}x"`,

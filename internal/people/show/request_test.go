@@ -227,7 +227,7 @@ func TestB2ArgumentsAreCompleteAndInOrder(t *testing.T) {
 		`{"to":{"name":"Ana","tags":["x",["y"],{}]},"last":[]}`:                  "to:\n  name: \"Ana\"\n  tags:\n    [0]: \"x\"\n    [1]:\n      [0]: \"y\"\n    [2]: {}\nlast: []\n",
 		`{"z":1,"a":2,"od\u202ed key":1,"":2,"n":"1","n2":1}`:                    "z: 1\na: 2\n\"od\\u{202E}d key\": 1\n\"\": 2\nn: \"1\"\nn2: 1\n",
 		`{"a":1,"a":2}`:  "a: 1\na: 2\n",
-		`{"a":"\ud800"}`: "a: \"\\u{D800}\"\n",
+		`{"a":"\ud800"}`: "a: \"\\\\ud800\"\n",
 		`{"a":`:          "\"{\\\"a\\\":\"\n",
 	} {
 		a := request()
