@@ -54,7 +54,7 @@ func TestStartChecks(t *testing.T) {
 
 // slowStore takes a second for every write, and fails as often as it is told.
 type slowStore struct {
-	MemoryStore
+	jsonStore
 	clock clock.Clock
 	fails int
 	saves int
@@ -71,12 +71,12 @@ func (s *slowStore) Save(ctx context.Context, r Record) error {
 		s.fails--
 		return errStore
 	}
-	return s.MemoryStore.Save(ctx, r)
+	return s.jsonStore.Save(ctx, r)
 }
 
 func newSlowRig(t *testing.T, definition string, fails int) (*rig, *slowStore) {
 	r := newRig(t, definition)
-	s := &slowStore{clock: r.v, fails: fails}
+	s := &slowStore{jsonStore: jsonStore{t: t}, clock: r.v, fails: fails}
 	r.store = s
 	r.boot()
 	return r, s

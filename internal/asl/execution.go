@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
@@ -247,29 +244,4 @@ type Wait struct {
 type Description struct {
 	ExecutionARN string
 	Record
-}
-
-// MemoryStore is a Store that lasts as long as the process. The zero value is empty.
-type MemoryStore struct {
-	mu      sync.Mutex
-	records map[string]Record
-}
-
-// Save never fails.
-func (m *MemoryStore) Save(_ context.Context, r Record) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.records == nil {
-		m.records = map[string]Record{}
-	}
-	m.records[r.Name] = r
-	return nil
-}
-
-// Load returns the records in order of name. It never fails.
-func (m *MemoryStore) Load(context.Context) ([]Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	byName := func(a, b Record) int { return cmp.Compare(a.Name, b.Name) }
-	return slices.SortedFunc(maps.Values(m.records), byName), nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +32,36 @@ type named string
 func (n named) Error() string     { return "it went wrong" }
 func (n named) ErrorType() string { return string(n) }
 
+// jsonStore keeps records as JSON, as a real store does.
+type jsonStore struct {
+	t       testing.TB
+	mu      sync.Mutex
+	records map[string][]byte
+}
+
+func (s *jsonStore) Save(_ context.Context, r Record) error {
+	data, err := json.Marshal(r)
+	require.NoError(s.t, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.records == nil {
+		s.records = map[string][]byte{}
+	}
+	s.records[r.Name] = data
+	return nil
+}
+
+func (s *jsonStore) Load(context.Context) (all []Record, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.records)) {
+		var r Record
+		require.NoError(s.t, json.Unmarshal(s.records[name], &r))
+		all = append(all, r)
+	}
+	return all, nil
+}
+
 type handler func(ctx context.Context, in map[string]any) (any, error)
 
 // rig is an engine in virtual time, with handlers by function name.
@@ -48,7 +81,7 @@ func newRig(t testing.TB, definition string) *rig {
 	t.Helper()
 	def, err := Parse([]byte(definition), nil)
 	require.NoError(t, err)
-	r := &rig{t: t, v: clock.NewVirtual(epoch), store: &MemoryStore{}, def: def, handlers: map[string]handler{}}
+	r := &rig{t: t, v: clock.NewVirtual(epoch), store: &jsonStore{t: t}, def: def, handlers: map[string]handler{}}
 	r.boot()
 	return r
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/standins"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -225,7 +226,7 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	def, err := asl.Parse(countersign.StateMachine, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve", "Partition": "aws"})
 	require.NoError(d.t, err)
 	d.engine, err = asl.New(asl.Config{
-		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.announceEnd,
+		Definition: def, ARN: machine, Clock: d.clock, Store: local.NewExecutions(store.NewMemory()), IDs: draw.Token, Ended: d.announceEnd,
 		Jitter: func(limit time.Duration) time.Duration {
 			return draw.Jitter(limit / cmp.Or(d.hurry, 20)) // crashes are many here, and none of them is load
 		},

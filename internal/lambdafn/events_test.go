@@ -89,7 +89,7 @@ func deploy(t *testing.T, model string, change ...func(*agent.Definition)) *stac
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
 		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: s.agents.Tools(), Agents: s.agents.Agent, Clock: c, IDs: ids.System(c),
-		Executions: &asl.MemoryStore{},
+		Executions: local.NewExecutions(store.NewMemory()),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.machine.Engine.Close()) })

@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -22,7 +21,7 @@ func TestRunsGoOnWhenTheirBudgetHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &pager{}
 		o := newOfficeOf(t, Config{
-			Table: store.NewMemory(), Blobs: store.NewMemoryBlobs(), Executions: &asl.MemoryStore{},
+			Table: store.NewMemory(), Blobs: store.NewMemoryBlobs(), Executions: NewExecutions(store.NewMemory()),
 			Model:  replying{{Model: "m", Text: "Done.", Usage: run.Usage{Input: 9, Output: 3}}},
 			Notify: onlyAna(t, d),
 		})

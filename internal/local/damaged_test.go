@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
@@ -24,7 +23,7 @@ import (
 
 // rolledBack is a machine and a run that waits for a person, in a store that another version has had as well.
 type rolledBack struct {
-	executions asl.MemoryStore // of all its machines
+	executions *Executions // of all its machines
 	t          *testing.T
 	table      *store.Memory
 	blobs      *store.MemoryBlobs
@@ -55,7 +54,7 @@ func withParkedRun(t *testing.T, f func(r *rolledBack)) {
 	})
 	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
 	v := clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	r := &rolledBack{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), clock: v, def: *d}
+	r := &rolledBack{t: t, executions: NewExecutions(store.NewMemory()), table: store.NewMemory(), blobs: store.NewMemoryBlobs(), clock: v, def: *d}
 	require.NoError(t, r.clock.Run(func() {
 		r.open()
 		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: Tenant, Agent: &r.def, Key: "k", Message: message("Pay.")})
@@ -78,7 +77,7 @@ func (r *rolledBack) open() {
 	var err error
 	r.machine, err = New(Config{
 		Table: r.table, Blobs: r.blobs, Model: replying{calls("c1", "pay", `{"amount":40}`), farewell}, Tools: r, Clock: r.clock,
-		IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
+		IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: r.executions,
 		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
 	})
 	require.NoError(r.t, err)

@@ -25,7 +25,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
@@ -161,7 +160,7 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 	require.NoError(t, err)
 	mails = filepath.Join(t.TempDir(), mail.OutboxDir)
 	o = newOfficeOf(t, Config{
-		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Model: paying(asks),
+		Table: table, Blobs: blobs, Executions: NewExecutions(store.NewMemory()), People: people, Model: paying(asks),
 		Notify: &notify.Notifier{
 			Channels: []notify.Channel{mail.Outbox{Path: mails, Clock: clock.System()}, p}, Links: linksOver(t, table),
 		},

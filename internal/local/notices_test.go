@@ -88,7 +88,7 @@ func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &pager{meets: failing(2)}
 		counts := fault.NewTable(store.NewMemory())
-		o := newOffice(t, counts, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
+		o := newOffice(t, counts, store.NewMemoryBlobs(), NewExecutions(store.NewMemory()), d)
 		run := o.start(t)
 		require.Empty(t, d.said())
 		before := counts.Counts()
@@ -121,7 +121,7 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &pager{meets: failing(1)}
-				table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
+				table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), NewExecutions(store.NewMemory())
 				first := newOffice(t, table, blobs, x, d)
 				if dies {
 					d.meets, first.notices.Notifier.Channels = nil, nil
@@ -146,7 +146,7 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &pager{}
-		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
+		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), NewExecutions(store.NewMemory())
 		o := newOffice(t, table, blobs, x, d)
 		channels := o.notices.Notifier.Channels
 		o.notices.Notifier.Channels = nil
@@ -164,7 +164,7 @@ func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &pager{meets: failing(1), takes: 3 * time.Second}
-		o := newOffice(t, store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
+		o := newOffice(t, store.NewMemory(), store.NewMemoryBlobs(), NewExecutions(store.NewMemory()), d)
 		var failed atomic.Bool // the first attempt has
 		o.notices.Warn = func(what string, err error) {
 			if failed.Load() {
@@ -185,7 +185,7 @@ func TestC3TheTimerOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &pager{meets: failing(1)}
 		table := fault.NewTable(store.NewMemory())
-		o := newOffice(t, table, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
+		o := newOffice(t, table, store.NewMemoryBlobs(), NewExecutions(store.NewMemory()), d)
 		o.start(t)
 		table.Use(fault.OnlyIf(fault.IsIndexQuery, fault.Fail(errors.New("connection reset"))))
 		time.Sleep(5 * time.Minute)

@@ -21,7 +21,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
@@ -170,7 +169,7 @@ type lab struct {
 	*local.Machine
 	table       *fault.Table
 	index       *index
-	executions  *asl.MemoryStore
+	executions  *local.Executions
 	handlers    map[string]*lambdafn.Deployment
 	invocations map[string]int // by function
 	events      int64          // on the bus
@@ -188,7 +187,7 @@ func (l *lab) Emit(context.Context, policy.Outgoing) error {
 func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	t.Helper()
 	c := clock.System()
-	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}, invocations: map[string]int{}}
+	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: local.NewExecutions(store.NewMemory()), invocations: map[string]int{}}
 	l.table = fault.NewTable(l.index)
 	tools, err := tool.NewSet(workload.Tools(nil)...)
 	require.NoError(t, err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
@@ -157,7 +156,7 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		Table: store.Resend(sim.injector.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
 		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes,
 		Functions: ports, Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
-		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
+		Executions: local.NewExecutions(store.NewMemory()), Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
 		Waiter: func(w runtime.Waiter) runtime.Waiter { return fault.NewWaiter(w, sim.injector.Do) },
 	}
 	if s.publishes() {
@@ -169,7 +168,7 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	var err error
 	if sim.machine, err = local.New(config); err == nil && o.Warm {
 		// The tool function gets a process with its own cache of runs, over the same store and the same executions.
-		config.Executions = &asl.MemoryStore{} // none is ever started there
+		config.Executions = local.NewExecutions(store.NewMemory()) // none is ever started there
 		config.Waiter = func(runtime.Waiter) runtime.Waiter { return sim.machine.Ports.Waiter }
 		config.Wrap = func(own local.Invoker) local.Invoker {
 			sim.toolProcess = own

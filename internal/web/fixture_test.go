@@ -20,7 +20,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
@@ -149,7 +148,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 	require.NoError(t, err)
 	w.m, err = local.New(local.Config{
 		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),
-		Executions: &asl.MemoryStore{}, Warm: 10,
+		Executions: local.NewExecutions(store.NewMemory()), Warm: 10,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.m.Engine.Close()) })

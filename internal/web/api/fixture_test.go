@@ -16,7 +16,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
@@ -54,7 +53,7 @@ type bench struct {
 
 	table      *store.Memory
 	blobs      string // a folder
-	executions *asl.MemoryStore
+	executions *local.Executions
 }
 
 // change is made to the agent's definition.
@@ -79,7 +78,7 @@ func newWaiting(t *testing.T) (*bench, api.Run) {
 // newUnserved is a bench without a server.
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
-	b := &bench{t: t, paid: make(chan int, 10), table: store.NewMemory(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
+	b := &bench{t: t, paid: make(chan int, 10), table: store.NewMemory(), blobs: t.TempDir(), executions: local.NewExecutions(store.NewMemory())}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
 			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
