@@ -94,10 +94,9 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	})
 	require.NoError(t, err)
 	require.NoError(t, h.Resume(t.Context(), Tenant, ""))
-	b := h.Backend(Serving{Agents: reg, Feed: feed, Log: log, Caller: func(*http.Request) (api.Caller, error) {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "nobody")
-	}})
-	b.Callbacks = rings
+	b := h.Backend()
+	b.Agents, b.Feed, b.Log, b.Callbacks = reg, feed, log, rings
+	b.Caller = func(*http.Request) (api.Caller, error) { return api.Caller{}, api.NewProblem(api.NotAllowed, "nobody") }
 	srv := httptest.NewServer(api.Handler(b))
 	t.Cleanup(srv.Close)
 	t.Cleanup(feed.Close)

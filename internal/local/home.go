@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -288,21 +287,13 @@ func readExecution(it store.Item) (asl.Record, error) {
 	return rec, nil
 }
 
-// Serving is what a Backend needs beside its machine. All fields but Log are required.
-type Serving struct {
-	Agents api.Agents
-	Feed   *api.Feed // the machine's Sink
-	Caller func(*http.Request) (api.Caller, error)
-	Log    *slog.Logger // nil = internal errors are only answered
-}
-
-// Backend is the machine as the API serves it to whoever owns the laptop. The first request that acts resumes the
-// machine, so that one who only looks sets nothing going.
-func (m *Machine) Backend(s Serving) api.Backend {
+// Backend is the machine as the API serves it to whoever owns the laptop. Its caller sets Agents, Feed, which is the
+// machine's Sink, Caller and Log. The first request that acts resumes the machine, so that one who only looks sets
+// nothing going.
+func (m *Machine) Backend() api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	b := m.Deployment.Backend()
-	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
-	b.Local, b.Via, b.Replay = true, agent.ViaCLI, m.Replay
+	b.Intake, b.Local, b.Via, b.Replay = intake, true, agent.ViaCLI, m.Replay
 	b.Tool = func(name string) bool {
 		_, ok := m.Ports.Tools.Lookup(name)
 		return ok

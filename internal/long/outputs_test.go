@@ -102,11 +102,9 @@ const mostAnswer = 6 * megabyte
 // get asks the API, which reads a journal, and gives the answer.
 func (l *lab) get(t *testing.T, j api.Journal, path string, stream bool) []byte {
 	t.Helper()
-	b := l.Backend(local.Serving{
-		Agents: nobody{}, Feed: api.NewFeed(l.Ports.Clock),
-		Caller: func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil },
-	})
-	b.Journal, b.Ready = j, nil
+	b := l.Backend()
+	b.Agents, b.Feed, b.Journal, b.Ready = nobody{}, api.NewFeed(l.Ports.Clock), j, nil
+	b.Caller = func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil }
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	if stream {
 		r.Header.Set("Accept", "text/event-stream")

@@ -106,14 +106,16 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 		Executions: b.executions, Sink: b.feed, Warm: 10,
 	})
 	require.NoError(t, err)
-	b.backend = b.Backend(local.Serving{Agents: reg, Feed: b.feed, Caller: func(r *http.Request) (api.Caller, error) {
+	b.backend = b.Backend()
+	b.backend.Agents, b.backend.Feed = reg, b.feed
+	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
 		who := "user:local,group:operators"
 		if as := r.Header.Get(api.AsHeader); as != "" {
 			who = as
 		}
 		p, err := policy.ParsePrincipal(who)
 		return api.Caller{Tenant: local.Tenant, Principal: p}, err
-	}})
+	}
 	b.backend.PeopleAdmins = "group:operators"
 	b.backend.Callbacks = func() (*secrets.Ring, error) { return ring, nil }
 	t.Cleanup(func() { require.NoError(t, b.Engine.Close()) })

@@ -109,8 +109,9 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		}
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	e.backend = e.home.Backend(local.Serving{Agents: p.agents(), Feed: feed, Caller: newCallerFunc(who), Log: log})
+	e.backend = e.home.Backend()
+	e.backend.Agents, e.backend.Feed, e.backend.Caller = p.agents(), feed, newCallerFunc(who)
+	e.backend.Log = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	e.backend.Callbacks, e.ready, e.links.Table = ring.load, e.backend.Ready, e.backend.Table
 	e.backend.Ready = func(ctx context.Context) error { // of this command's own requests, carryOn says what is resumed
 		if at, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr); ok && at.Network() == "pipe" {

@@ -66,10 +66,12 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
 	}
-	b := e.home.Backend(local.Serving{Agents: r, Feed: e.feed, Caller: func(req *http.Request) (api.Caller, error) {
+	b := e.home.Backend()
+	b.Agents, b.Feed = r, e.feed
+	b.Caller = func(req *http.Request) (api.Caller, error) {
 		who, err := policy.ParsePrincipal(req.Header.Get(api.AsHeader))
 		return api.Caller{Tenant: local.Tenant, Principal: who}, err
-	}})
+	}
 	e.server = &http.Server{Handler: local.FinishChanges(api.Handler(b)), ReadHeaderTimeout: time.Minute}
 	c.Go(func() {
 		if err := e.server.Serve(e.pipe); !errors.Is(err, http.ErrServerClosed) && o.Trouble != nil {
