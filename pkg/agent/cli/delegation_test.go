@@ -151,15 +151,3 @@ func TestDeciders(t *testing.T) {
 	require.Contains(t, b.String(), "  below      call c0 of run r0, for run r1\n")
 	require.NotContains(t, b.String(), "\u202e")
 }
-
-// A part of a tree is what is below one of its runs, and nothing beside it.
-func TestPartOfATree(t *testing.T) {
-	all := []api.RunHead{{ID: "a", Parent: "root"}, {ID: "b", Parent: "root"}, {ID: "aa", Parent: "a"}, {ID: "aaa", Parent: "aa"}}
-	for run, want := range map[string]string{"root": "a aa aaa b", "a": "aa aaa", "b": ""} {
-		var got []string
-		for _, h := range runsBelow(all, run) {
-			got = append(got, h.ID)
-		}
-		require.Equal(t, want, strings.Join(got, " "), run)
-	}
-}

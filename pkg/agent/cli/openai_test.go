@@ -108,15 +108,6 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 	require.NotContains(t, last, "It worked.", "the other model thought that")
 }
 
-// A content may come in parts, of which some are thoughts.
-func TestContentInParts(t *testing.T) {
-	c := newChatServer(t, newChatReply(`{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Greet."}]}, {"type": "text", "text": "Hel"}, {"type": "text", "text": "lo."}]}`, "stop"))
-	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
-	who := d.exits(0, "run", d.dir, "--message", "Hello.", "--json")
-	require.Contains(t, who.stdout.String(), `"output": "Hello."`)
-	require.Contains(t, who.stdout.String(), `"text": "Greet."`)
-}
-
 // A refusal and a filter are told as what they are.
 func TestRefusalsAndFilters(t *testing.T) {
 	for message, want := range map[string][2]string{
