@@ -258,19 +258,15 @@ func (p *program) completeIDs(ctx context.Context) error {
 		run := ""
 		for _, id := range p.idArgs {
 			if !id.isComplete() {
-				all, err := s.listIDs(ctx, id.kind, run)
-				if err != nil {
-					return err
-				}
-				short := id.value.String()
-				fits := slices.DeleteFunc(all, func(whole string) bool { return !strings.HasPrefix(whole, short) })
+				whole, err := s.findID(ctx, id.kind, id.value.String(), run)
+				refused, ok := errors.AsType[*api.Problem](err)
 				switch {
-				case slices.Contains(fits, short):
-				case len(fits) == 1:
-					id.value.SetString(fits[0])
-				case len(fits) > 1:
-					some := strings.Join(fits[:min(len(fits), 5)], ", ")
-					return usageErrorf("%s %s: more than one id begins like this: %s", id.kind, line(short), line(some))
+				case ok && refused.Type == api.InvalidRequest:
+					return usageErrorf("%s %s", id.kind, line(refused.Detail))
+				case err != nil && !ok:
+					return err
+				case err == nil:
+					id.value.SetString(whole)
 				}
 			}
 			if id.kind == "run" {
@@ -281,33 +277,28 @@ func (p *program) completeIDs(ctx context.Context) error {
 	})
 }
 
-// listIDs returns all ids of a kind. A call is one of run's.
-func (s *session) listIDs(ctx context.Context, kind, run string) (ids []string, err error) {
+// findID returns the id that begins like short, as the API finds it. A call is one of run's.
+func (s *session) findID(ctx context.Context, kind, short, run string) (string, error) {
 	switch kind {
-	case "call":
-		r, err := s.loadRun(ctx, run)
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range r.Calls {
-			ids = append(ids, c.ID)
-		}
+	case "run":
+		r, err := s.loadHead(ctx, short)
+		return r.ID, err
 	case "approval":
-		all, err := s.listAllApprovals(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range all {
-			ids = append(ids, a.ID)
-		}
-	default:
-		heads, err := s.listRuns(ctx, api.RunQuery{})
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range heads {
-			ids = append(ids, h.ID)
+		a, err := s.loadApproval(ctx, short)
+		return a.ID, err
+	}
+	r, err := s.loadRun(ctx, run)
+	var fits []string
+	for _, c := range r.Calls {
+		if strings.HasPrefix(c.ID, short) {
+			fits = append(fits, c.ID)
 		}
 	}
-	return ids, nil
+	switch {
+	case len(fits) == 0 || slices.Contains(fits, short):
+		return short, err
+	case len(fits) == 1:
+		return fits[0], err
+	}
+	return "", usageErrorf("call %s: more than one id begins like this: %s", line(short), line(strings.Join(fits[:min(len(fits), 5)], ", ")))
 }
