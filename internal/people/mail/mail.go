@@ -92,7 +92,7 @@ func (l layout) mail() Mail {
 	}
 	paragraph(l.Subject)
 	paragraph(l.Opening)
-	_ = show.WriteText(&b, l.Shown, 0) // a strings.Builder takes all
+	_ = show.WriteText(&b, l.Shown) // a strings.Builder takes all
 	b.WriteString("\n")
 	if l.Short != "" {
 		paragraph(l.Short)

@@ -172,7 +172,7 @@ func (s *builder) questionRows() []Row {
 }
 
 // OneLine is a JSON value on one line, for lists and progress: masked, without invisible characters, not cut.
-func OneLine(raw, schema json.RawMessage) string { return Line(mask.JSON(raw, schema)) }
+func OneLine(raw json.RawMessage) string { return Line(mask.JSON(raw, nil)) }
 
 // MaskedLines is text of several lines with secrets masked and without invisible characters. It is for conversations;
 // BuildRequest shows what people decide on.

@@ -312,7 +312,7 @@ func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
 	if _, err := fmt.Fprintf(w, "approval %s (%s)\n", a.ID, a.Status); err != nil {
 		return err
 	}
-	return show.WriteText(w, show.BuildDocument(a, v), 0)
+	return show.WriteText(w, show.BuildDocument(a, v))
 }
 
 func noteSuffix(note string) string {

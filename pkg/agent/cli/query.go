@@ -193,7 +193,7 @@ func (p *program) printRun(ctx context.Context, definitions *definitionCache, r 
 		fact("summary", "%s", show.MaskedLines(r.Summary))
 	}
 	if state := string(r.State); state != "" && state != "{}" {
-		fact("state", "%s", show.OneLine(r.State, nil))
+		fact("state", "%s", show.OneLine(r.State))
 	}
 	if out := formatOutput(r.Output); out != "" {
 		fact("output", "%s", out)
@@ -350,9 +350,9 @@ func (to *eventPrinter) print(id string, e json.RawMessage) error {
 		if err := json.Unmarshal(e, &fact); err != nil {
 			return fmt.Errorf("read event: %w", err)
 		}
-		to.p.printText("%-8s %s %-14s %s", id, to.p.stamp(fact.At), fact.Type, show.OneLine(fact.Data, nil))
+		to.p.printText("%-8s %s %-14s %s", id, to.p.stamp(fact.At), fact.Type, show.OneLine(fact.Data))
 	} else {
-		to.p.printText("%-8s %s", id, show.OneLine(e, nil))
+		to.p.printText("%-8s %s", id, show.OneLine(e))
 	}
 	if id != "" {
 		to.last = id
