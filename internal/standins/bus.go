@@ -127,40 +127,35 @@ func refuseRPC(w http.ResponseWriter, name, text string) {
 // nextID is an id of an event, shaped as a UUID.
 func (b *Bus) nextID() string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count.Add(1)) }
 
-var placeholder = regexp.MustCompile(`<([A-Za-z0-9_.-]+)>`)
+var placeholder = regexp.MustCompile(`<[A-Za-z0-9_.-]+>`)
 
-// Apply makes the input. As in the service, a text that stands outside quotes gets them and inside quotes does not, and
-// what a path does not find leaves nothing in its place. A result that is not JSON is an error.
+// Apply makes the input. As in the service, what a path does not find leaves nothing in its place. A result that is not
+// JSON is an error; in quotes, a text makes one here.
 func (t *InputTransformer) Apply(event json.RawMessage) (json.RawMessage, error) {
 	parsed, err := jsonx.DecodeNumbers(event)
 	if err != nil {
 		return nil, err
 	}
-	var problem error
-	at, out := 0, strings.Builder{}
-	for _, m := range placeholder.FindAllStringSubmatchIndex(t.Template, -1) {
-		out.WriteString(t.Template[at:m[0]])
-		value, err := t.value(t.Template[m[2]:m[3]], parsed)
-		problem = errors.Join(problem, err)
-		text, err := inserted(value, inQuotes(t.Template[:m[0]]))
-		problem = errors.Join(problem, err)
-		out.WriteString(text)
-		at = m[1]
+	out := placeholder.ReplaceAllStringFunc(t.Template, func(name string) string {
+		value, problem := t.value(strings.Trim(name, "<>"), parsed)
+		if problem != nil || value == nil {
+			err = errors.Join(err, problem)
+			return ""
+		}
+		text, problem := jsonx.MarshalVerbatim(value)
+		err = errors.Join(err, problem)
+		return string(text)
+	})
+	if err == nil && !json.Valid([]byte(out)) {
+		err = errors.New("the input transformer's output is not JSON")
 	}
-	out.WriteString(t.Template[at:])
-	if problem == nil && !json.Valid([]byte(out.String())) {
-		problem = errors.New("the input transformer's output is not JSON")
-	}
-	return json.RawMessage(strings.TrimSpace(out.String())), problem
+	return json.RawMessage(strings.TrimSpace(out)), err
 }
 
 func (t *InputTransformer) value(name string, event any) (any, error) {
 	path, ok := t.Paths[name]
 	if !ok {
 		return nil, fmt.Errorf("input transformer: <%s> is not in the paths map", name)
-	}
-	if path == "$" {
-		return event, nil
 	}
 	steps, ok := strings.CutPrefix(path, "$.")
 	if !ok || strings.ContainsAny(steps, "[]*?@") {
@@ -173,36 +168,6 @@ func (t *InputTransformer) value(name string, event any) (any, error) {
 		}
 	}
 	return event, nil
-}
-
-func inserted(v any, quoted bool) (string, error) {
-	if v == nil {
-		return "", nil
-	}
-	raw, err := jsonx.MarshalVerbatim(v)
-	if err != nil || !quoted {
-		return string(raw), err
-	}
-	if _, isText := v.(string); !isText {
-		if raw, err = jsonx.MarshalVerbatim(string(raw)); err != nil {
-			return "", err
-		}
-	}
-	return string(raw[1 : len(raw)-1]), nil
-}
-
-// inQuotes reports whether what follows template stands inside a JSON text.
-func inQuotes(template string) bool {
-	in := false
-	for i := 0; i < len(template); i++ {
-		switch template[i] {
-		case '\\':
-			i++
-		case '"':
-			in = !in
-		}
-	}
-	return in
 }
 
 // Matches reports whether an event fits an event pattern: every field of the pattern is in the event, with one of the
