@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -27,41 +26,25 @@ var day = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 // errReset is the error of a failed delivery.
 var errReset = errors.New("connection reset")
 
-// testDirectory is a directory of people.
+// testDirectory is a directory of the people of acme.
 type testDirectory struct {
-	people  []person.Person
-	failing bool
+	person.Directory // the rest is not asked
+	people           []person.Person
+	failing          bool
 }
 
-func (d *testDirectory) Person(_ context.Context, _, id string) (person.Person, bool, error) {
-	i := slices.IndexFunc(d.people, func(p person.Person) bool { return p.ID == id })
-	if d.failing || i < 0 {
-		return person.Person{}, false, d.err()
-	}
-	return d.people[i], true, nil
-}
-
-func (d *testDirectory) err() error {
+func (d *testDirectory) Person(ctx context.Context, tenant, id string) (person.Person, bool, error) {
 	if d.failing {
-		return errReset
+		return person.Person{}, false, errReset
 	}
-	return nil
+	return person.NewBook(acme, d.people...).Person(ctx, tenant, id)
 }
 
-func (d *testDirectory) Members(_ context.Context, tenant string, principals []string) ([]person.Person, error) {
-	var out []person.Person
-	for _, p := range d.people {
-		if tenant == acme && slices.ContainsFunc(append([]string{p.ID}, p.Groups...), func(s string) bool { return slices.Contains(principals, s) }) {
-			out = append(out, p)
-		}
+func (d *testDirectory) Members(ctx context.Context, tenant string, principals []string) ([]person.Person, error) {
+	if d.failing {
+		return nil, errReset
 	}
-	return out, d.err()
-}
-
-func (d *testDirectory) Removed(context.Context, string, string) (bool, error) { return false, d.err() }
-
-func (d *testDirectory) Slack(context.Context, string, string) (string, person.Person, bool, error) {
-	return "", person.Person{}, false, d.err()
+	return person.NewBook(acme, d.people...).Members(ctx, tenant, principals)
 }
 
 // testChannel is a channel that records its messages.
