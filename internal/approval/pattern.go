@@ -63,6 +63,12 @@ func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 	return out
 }
 
+// holdsByRecordAlone reports whether later calls are covered by the stored record of the grant alone, if there is one:
+// the policy's conditions may rule it out.
+func (a Approval) holdsByRecordAlone(p Permission) bool {
+	return a.grantBounds(p).RecordAlone() || !p.argsMatch(boundsOrNone(p.Bounds).When, "")
+}
+
 func boundsOrNone(b *agent.GrantBounds) agent.GrantBounds {
 	if b == nil {
 		return agent.GrantBounds{}
@@ -94,7 +100,7 @@ func (a Approval) checkToolGrantBounds(fact *run.Decided, r DecisionInput, open 
 		if err := a.checkGrant(p, r.Grant, now); err != nil {
 			return err
 		}
-		if p.Verdict == run.ToolGranted && a.grantBounds(p).RecordAlone() {
+		if p.Verdict == run.ToolGranted && a.holdsByRecordAlone(p) {
 			fact.Once = true
 		}
 	}

@@ -155,7 +155,7 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 		others := slices.DeleteFunc(decided.ApprovalsOf(p), func(d Decision) bool { return d.By == newest.By })
 		b := decided.grantBounds(p)
 		for _, c := range p.Standing {
-			if p.Bounds != nil && !p.argsMatch(p.Bounds.When, c.Call) { // the policy's conditions
+			if !p.argsMatch(boundsOrNone(p.Bounds).When, c.Call) {
 				continue
 			}
 			g := StandingGrant{

@@ -242,8 +242,8 @@ func (d *Desk) tallyApproval(
 	if editor := decided.CountedApprovals()[0].By; a.OriginalArgs != nil && editor != r.By.ID {
 		counted.Editor = editor
 	}
-	if counted.Standing && decided.grantBounds(decided.Permissions[0]).RecordAlone() {
-		counted.Permit, counted.Standing = "", false // later calls are covered by the stored record alone
+	if counted.Standing && decided.holdsByRecordAlone(decided.Permissions[0]) {
+		counted.Permit, counted.Standing = "", false
 	}
 	return counted, decided, nil
 }
