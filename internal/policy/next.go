@@ -91,7 +91,8 @@ func owesReply(s *run.AgentState) bool {
 		return false
 	}
 	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == run.PlanDone
-	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.NeedsMessages || s.Correction.IsPending() || !began
+	_, own := unseen(s)
+	return s.Plan.Active() || s.Unseen-own > s.Plan.Answered || s.NeedsMessages || s.Correction.IsPending() || !began
 }
 
 // mustDelayEnd reports whether another reply of the model would now end the run, or sum it up. While calls are open
@@ -116,20 +117,29 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 	if s.Prior+s.Inferences == 0 {
 		return run.LifecycleInit
 	}
-	if slices.ContainsFunc(unseen(s), func(m run.Message) bool { _, ok := m.Block.(run.ToolResult); return ok }) {
+	news, _ := unseen(s)
+	if slices.ContainsFunc(news, func(m run.Message) bool { _, ok := m.Block.(run.ToolResult); return ok }) {
 		return run.LifecycleToolResult
 	}
 	return run.LifecycleInput
 }
 
-// unseen returns the newest messages, which no inference has carried yet.
-func unseen(s *run.AgentState) []run.Message {
+// unseen returns the newest messages, which no inference has carried yet, without what the reply itself added behind
+// its turn: why it was refused, or which calls it left out. own counts these. They alone are no reason to ask the model.
+func unseen(s *run.AgentState) (news []run.Message, own int) {
 	all := s.Messages.All()
 	i := len(all)
 	for i > 0 && all[i-1].Seen(s.Inferences) == 0 {
 		i--
 	}
-	return all[i:]
+	for _, m := range all[i:] {
+		if i > 0 && m.Source.SameEvent(all[i-1].Source) {
+			own++
+		} else {
+			news = append(news, m)
+		}
+	}
+	return news, own
 }
 
 // runnable lists the calls that can be run or settled now. A sequential executor takes one at a time and none behind a
@@ -155,7 +165,7 @@ func waitsForDecisions(s *run.AgentState) bool {
 	if !s.Held(s.Resume) || s.Correction.IsPending() {
 		return false
 	}
-	news := unseen(s)
+	news, _ := unseen(s)
 	for i := 0; i < len(news); i = ResultEnd(news, i) {
 		r, ok := news[i].Block.(run.ToolResult)
 		if !ok {

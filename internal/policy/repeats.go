@@ -274,5 +274,6 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 
 // hasNewInput reports whether a person or a plugin has added a message that no inference has carried.
 func hasNewInput(s *run.AgentState) bool {
-	return slices.ContainsFunc(unseen(s), func(m run.Message) bool { _, said := m.Block.(run.Text); return said })
+	news, _ := unseen(s)
+	return slices.ContainsFunc(news, func(m run.Message) bool { _, said := m.Block.(run.Text); return said })
 }
