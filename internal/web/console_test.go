@@ -251,6 +251,31 @@ func TestConsoleShowsWhatNoMessageAsks(t *testing.T) {
 	}
 }
 
+// A card says what an answer does, like the request's own page: how many approve, what is granted besides the call, and
+// what a denial does. Who has answered reads on it that others have still to.
+func TestCardsSayWhatAnAnswerDoes(t *testing.T) {
+	w := newHarness(t, asks(five), func(d *agent.Definition) {
+		d.Permission.Scope, d.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Quorum: 2}}
+	})
+	a := w.pendingRequest()
+	w.console("user:ana", func(c *web.Console) { c.Read = queued{runs{}, a} })
+	for _, path := range []string{"/", "/approvals/together?" + url.Values{"agent": {a.Agent}, "tool": {"pay"}}.Encode()} {
+		page := w.do("GET", w.server.URL+path, nil).body
+		require.Contains(t, page, "2 different people approve", path)
+		require.Contains(t, page, "in every run of "+a.Agent+" for 30 days", path)
+		require.Contains(t, page, "the tool is not called any more in this run", path)
+	}
+	at := w.server.URL + "/approvals/" + a.ID
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve", "key", "key")
+	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
+	w.console("user:ana", func(c *web.Console) { c.Read = queued{runs{}, w.reload(a)} })
+	const told = `<p class="notice-head">Your answer is recorded</p>`
+	require.Contains(t, w.do("GET", w.server.URL, nil).body, told)
+	before, _, _ := strings.Cut(w.do("GET", at, nil).body, "Arguments, complete")
+	require.Contains(t, before, told, "what came of the press is on top, not below all that is shown")
+}
+
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
 func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 	w, a, _ := asked(t)

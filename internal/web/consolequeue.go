@@ -39,7 +39,6 @@ type queuePage struct {
 // requestCard is a request as a card: on the queue, and in the run that asks.
 type requestCard struct {
 	requestPage
-	Until            time.Time
 	Left             string
 	Agent, Run, Root string         // that ask
 	Sections         []show.Section // what a decision needs; the request's own page has the rest
@@ -184,10 +183,9 @@ func (c *console) newRequestCard(ctx context.Context, a approval.Approval, back 
 		return card, err
 	}
 	page.Prefix, page.Action, page.Back = a.ID+"-", approvalsPath+a.ID, back
-	card = requestCard{requestPage: page, Until: a.ExpiresAt, Left: c.formatTimeLeft(a.ExpiresAt), Agent: a.Agent,
-		Run: a.Run, Root: a.Root}
+	card = requestCard{requestPage: page, Left: c.formatTimeLeft(a.ExpiresAt), Agent: a.Agent, Run: a.Run, Root: a.Root}
 	for _, s := range page.Shown.Sections {
-		if slices.Contains([]show.Name{show.Warnings, show.Arguments, show.Depends, show.Asks}, s.Name) {
+		if slices.Contains([]show.Name{show.Warnings, show.Arguments, show.Depends, show.Who, show.Asks}, s.Name) {
 			card.Sections = append(card.Sections, s)
 		}
 	}

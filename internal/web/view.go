@@ -195,7 +195,10 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.AnswerHead = "Nothing left to answer"
 		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
 	case v.a.HasDecided(v.by.ID):
-		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
+		page.AnswerHead = "You have answered"
+		if page.Notice == nil { // on top: the answer's own place is below all that is shown
+			page.Notice = &formResult{Head: "Your answer is recorded", Text: "Others have still to answer."}
+		}
 	case m.Deny && !m.Approve && !m.Result && v.a.CanApprove(v.by, s.Clock.Now()) && !s.offersApproval(v, ""):
 		switch c := v.a.ChannelsOf(""); {
 		case !c.Allow(v.via):
