@@ -102,6 +102,27 @@ func TestB5FormsStayInTheirPlace(t *testing.T) {
 	}
 }
 
+// At a zoom of 400 % a chat can be read: the field for a message stays in sight only where it leaves room. On a phone the
+// buttons of a card stand in one row.
+func TestB5SmallScreens(t *testing.T) {
+	w, a, _ := asked(t)
+	w.console("user:ana", func(c *web.Console) {
+		c.Agents, c.Read = func() []string { return []string{"payer"} }, queued{runs{}, a}
+	})
+	b := standins.StartBrowser(t)
+	zoomed := b.Open("zoomed", standins.PageOptions{Width: 320, Height: 256})
+	require.Equal(t, http.StatusOK, zoomed.Goto(w.server.URL+"/chat"))
+	var above bool
+	zoomed.Eval(`(document.querySelector("main").scrollIntoView(), !document.elementFromPoint(160, 128).closest(".say"))`, &above)
+	require.True(t, above, "the field does not lie on the page")
+	phone := b.Open("phone", standins.PageOptions{Width: 390, Height: 844})
+	require.Equal(t, http.StatusOK, phone.Goto(w.server.URL))
+	var tops []float64
+	phone.Eval(`[...document.querySelectorAll("button.approve, button.deny")].map((b) => b.getBoundingClientRect().top)`, &tops)
+	require.Len(t, tops, 2)
+	require.InDelta(t, tops[0], tops[1], 1)
+}
+
 // The page passes axe-core on a light desktop and on a dark phone, in all of its states.
 func TestB5Axe(t *testing.T) {
 	p := standins.StartBrowser(t).Open("states", standins.PageOptions{})
