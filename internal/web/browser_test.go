@@ -123,6 +123,30 @@ func TestB5SmallScreens(t *testing.T) {
 	require.InDelta(t, tops[0], tops[1], 1)
 }
 
+// While the server cannot be reached nothing is sent, and what was typed stays: the browser's own page of errors would
+// lose it.
+func TestConsoleKeepsWhatIsTypedOffline(t *testing.T) {
+	w, a, _ := asked(t)
+	w.console("user:ana", func(c *web.Console) { c.Read = queued{runs{}, a} })
+	p := standins.StartBrowser(t).Open("offline", standins.PageOptions{})
+	require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/#key=abc.key"))
+	p.Fill("[id='"+a.ID+"-note']", "Not before the invoice is here.")
+	w.server.Close()
+	said := ""
+	for said == "" {
+		p.Eval(`new Promise((r) => setTimeout(r, 100)).then(() => document.getElementById("said").textContent)`, &said)
+	}
+	require.Equal(t, "This page cannot be kept up to date at the moment.", said)
+	p.Click("button[value=deny]")
+	p.Settle()
+	require.Equal(t, w.server.URL+"/", p.Where())
+	p.Eval(`document.getElementById("said").textContent`, &said)
+	require.Equal(t, "Nothing was sent: the server cannot be reached. What you have typed is still here.", said)
+	var note string
+	p.Eval(`document.querySelector("[name=note]").value`, &note)
+	require.Equal(t, "Not before the invoice is here.", note)
+}
+
 // The page passes axe-core on a light desktop and on a dark phone, in all of its states.
 func TestB5Axe(t *testing.T) {
 	p := standins.StartBrowser(t).Open("states", standins.PageOptions{})

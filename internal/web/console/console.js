@@ -67,15 +67,29 @@
     choice.form.requestSubmit();
   });
 
+  // What is said of a press that sent nothing is in sight wherever the button is.
+  let away = false; // the server could not be reached when the page was last read
+  const say = (text, refused = false) => {
+    const said = document.getElementById("said");
+    said.textContent = text;
+    said.classList.toggle("refused", refused);
+    if (refused) setTimeout(() => said.textContent === text && say(""), 8000);
+  };
+
   // Who presses twice starts one run: what a form asks for is under way.
   // A press decides nothing for 0.7 s after a card has changed or moved, or after the last decision: it was meant for what stood there before.
   let changed = Number(session?.getItem("pressed") || 0);
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
+    if (away) { // the browser's own page of errors would lose what was typed
+      e.preventDefault();
+      say("Nothing was sent: the server cannot be reached. What you have typed is still here.", true);
+      return;
+    }
     const decides = e.target.closest(".request-card") && e.submitter?.matches(".approve, .deny, .again");
     if (decides && Date.now() - changed < 700) {
       e.preventDefault();
-      document.getElementById("said").textContent = "Nothing was sent: the requests had just changed or moved. Look again, then press again.";
+      say("Nothing was sent: the requests had just changed or moved. Look again, then press again.", true);
       return;
     }
     if (decides) session?.setItem("pressed", Date.now());
@@ -185,7 +199,7 @@
   const alive = (is) => {
     const was = document.documentElement.classList.contains("is-live");
     document.documentElement.classList.toggle("is-live", is);
-    if (was && !is) document.getElementById("said").textContent = "This page cannot be kept up to date at the moment.";
+    if (was && !is) say("This page cannot be kept up to date at the moment.");
     return was !== is;
   };
 
@@ -196,6 +210,7 @@
     const ends = whole;
     try {
       const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
+      away = false;
       if (!answer.ok) return alive(false);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const shown = () => new Map(cards().map((card) => [card.id, card.getBoundingClientRect().top + " " + card.querySelector("input[name=form]")?.value]));
@@ -219,11 +234,12 @@
         whole = false;
       }
       const status = page.getElementById("main").dataset.status;
-      if (alive(true) || status !== main.dataset.status) document.getElementById("said").textContent = status;
+      if (alive(true) || status !== main.dataset.status) say(status);
       main.dataset.status = status;
       document.title = page.title;
     } catch {
-      alive(false); // the server is away: the next try finds it, or does not
+      away = true; // the next try finds it, or does not
+      alive(false);
     } finally {
       busy = false;
       if (again) { again = false; soon(); }
