@@ -186,7 +186,7 @@ func TestB2NothingIsCut(t *testing.T) {
 	w, _, at := asked(t)
 	var many []show.Row
 	for i := range 60_000 {
-		many = append(many, show.Row{Label: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}, Kind: "string"})
+		many = append(many, show.Row{Label: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}})
 	}
 	for _, n := range []int{1, 3000, 4001, len(many)} {
 		w.pages.ChangeShown(func(_ approval.Approval, r *show.Document) { *rowsOf(r, show.Arguments) = many[:n] })

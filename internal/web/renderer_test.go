@@ -215,7 +215,7 @@ func showAlso(d *show.Document, batch []badinput.Hostile) (texts []string) {
 			read.WriteString(s.Text)
 		}
 		texts = append(texts, read.String())
-		*args = append(*args, show.Row{Label: show.Bare("text"), Value: text, Kind: "string"})
+		*args = append(*args, show.Row{Label: show.Bare("text"), Value: text})
 		*about = append(*about, show.Row{Name: c.Text, Label: foreign, Value: foreign})
 		*history = append(*history, show.Row{Label: foreign, Value: foreign})
 		says.Value, d.Sentence = append(says.Value, foreign...), append(d.Sentence, foreign...)

@@ -35,27 +35,25 @@ func (s *builder) arguments(raw, schema json.RawMessage) []Row {
 	}
 	v, err := mask.Read(raw, schema)
 	if err != nil {
-		return []Row{{Kind: "unreadable", Value: s.valueText(&mask.Value{Kind: mask.String, Text: string(raw)})}}
+		return []Row{{Value: s.valueText(&mask.Value{Kind: mask.String, Text: string(raw)})}}
 	}
 	if v.Kind == mask.Object {
 		return s.members(nil, v, 0)
 	}
-	return s.members([]Row{s.row(v)}, v, 1)
+	return s.members([]Row{{Value: s.valueText(v)}}, v, 1)
 }
 
 // members adds the lines of the members of a value, each followed by those of its own members.
 func (s *builder) members(all []Row, of *mask.Value, depth int) []Row {
 	for i, m := range of.Members {
-		row := s.row(m.Value)
-		if row.Depth, row.Label = depth, ownText(fmt.Sprintf("[%d]", i)); of.Kind == mask.Object {
+		row := Row{Depth: depth, Label: ownText(fmt.Sprintf("[%d]", i)), Value: s.valueText(m.Value)}
+		if of.Kind == mask.Object {
 			row.Label = s.keyText(m.Key)
 		}
 		all = s.members(append(all, row), m.Value, depth+1)
 	}
 	return all
 }
-
-func (s *builder) row(v *mask.Value) Row { return Row{Kind: string(v.Kind), Value: s.valueText(v)} }
 
 // valueText is a value's text. A value with members has none of its own.
 func (s *builder) valueText(v *mask.Value) Text {

@@ -92,7 +92,6 @@ type Row struct {
 	Name  string // of a fact: stable, for programs
 	Label Text   // empty: the line is its value alone. Of an argument: the member's key, "[0]" of an element
 	Value Text   // empty for an object or array with members
-	Kind  string // of an argument: string, number, boolean, null, object, array; unreadable = not JSON, shown as text
 	Wrong bool   // the agent's definition says that such a value looks wrong
 }
 

@@ -52,9 +52,9 @@ func newRequest(value string) (approval.Approval, show.Document) {
 		Title: text("refund of agent clerk"), Sentence: text("refunds 1002"), Risk: show.High, RiskText: text("it cannot be undone"),
 		Sections: []show.Section{
 			{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{
-				{Label: text("order"), Kind: "object"},
-				{Depth: 1, Label: text("id"), Value: text("1002"), Kind: "number"},
-				{Label: text("reason"), Value: text(value), Kind: "string"},
+				{Label: text("order")},
+				{Depth: 1, Label: text("id"), Value: text("1002")},
+				{Label: text("reason"), Value: text(value)},
 			}},
 			{Name: show.About, Title: "About this request", Rows: []show.Row{
 				{Name: "tool", Label: text("tool"), Value: text("refund")},

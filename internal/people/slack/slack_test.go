@@ -98,7 +98,7 @@ func TestB2NeverCut(t *testing.T) {
 			n := rapid.SampledFrom([]int{1, 10, 100, 1400, 2990, 3000, 3100}).Draw(t, "length")
 			letters := rapid.SampledFrom([]string{"x", "é", "🙂", "\"", "&lt;"}).Draw(t, "letters")
 			args = append(args, show.Row{
-				Depth: rapid.IntRange(0, 5).Draw(t, "depth"), Label: text(fmt.Sprintf("key%d", i)), Value: text(strings.Repeat(letters, n)), Kind: "string",
+				Depth: rapid.IntRange(0, 5).Draw(t, "depth"), Label: text(fmt.Sprintf("key%d", i)), Value: text(strings.Repeat(letters, n)),
 			})
 		}
 		for i := range rapid.IntRange(0, 25).Draw(t, "facts") {
