@@ -125,7 +125,7 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 }
 
 // unseen returns the newest messages, which no inference has carried yet, without what the reply itself added behind
-// its turn: why it was refused, or which calls it left out. own counts these. They alone are no reason to ask the model.
+// its turn: why it was refused, or which calls it left out. own counts these, which are no reason to ask the model.
 func unseen(s *run.AgentState) (news []run.Message, own int) {
 	all := s.Messages.All()
 	i := len(all)

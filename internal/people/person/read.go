@@ -211,7 +211,8 @@ func ValidEmail(s string) bool {
 // isDotAtom reports whether s is words of letters, digits and signs, with one dot between any two.
 func isDotAtom(s, signs string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	return s != "" && s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..") && strings.Trim(s, letters+signs) == ""
+	return s != "" && s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..") &&
+		strings.Trim(s, letters+signs) == ""
 }
 
 // ValidSlack reports whether s is the id of a member of a workspace.

@@ -300,5 +300,6 @@ func (s *session) findID(ctx context.Context, kind, short, run string) (string, 
 	case len(fits) == 1:
 		return fits[0], err
 	}
-	return "", usageErrorf("call %s: more than one id begins like this: %s", line(short), line(strings.Join(fits[:min(len(fits), 5)], ", ")))
+	return "", usageErrorf("call %s: more than one id begins like this: %s", line(short),
+		line(strings.Join(fits[:min(len(fits), 5)], ", ")))
 }
