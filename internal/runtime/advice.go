@@ -69,30 +69,25 @@ func (p Ports) readAdvice(
 		return nil, nil
 	}
 	var known []policy.ToolApproval
-	r := store.Range{PK: adviceKey(tenant, agentName, "").PK}
-	for {
-		page, err := p.Table.Query(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, err)
-		}
-		for _, it := range page.Items {
-			if !slices.Contains(tools, it.SK) {
-				continue
-			}
-			var t policy.ToolApproval
-			err := jsonx.ReadStored("approval of a tool", it.Body, &t)
-			if err == nil && t.Tool != it.SK {
-				err = errors.New("tool: want that of the key")
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
-			}
-			known = append(known, t)
-		}
-		if r.Cursor = page.Cursor; r.Cursor == "" {
-			return known, nil
-		}
+	items, err := store.ReadAll(ctx, p.Table, store.Range{PK: adviceKey(tenant, agentName, "").PK})
+	if err != nil {
+		return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, err)
 	}
+	for _, it := range items {
+		if !slices.Contains(tools, it.SK) {
+			continue
+		}
+		var t policy.ToolApproval
+		err := jsonx.ReadStored("approval of a tool", it.Body, &t)
+		if err == nil && t.Tool != it.SK {
+			err = errors.New("tool: want that of the key")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
+		}
+		known = append(known, t)
+	}
+	return known, nil
 }
 
 // writeAdvice writes all approvals or none. The newest approval of a tool replaces earlier ones.

@@ -127,7 +127,7 @@ func (j *Journal) HasOtherUsers(ctx context.Context, tenant, run, digest string)
 
 // BlobsOf returns the digests of the blobs for which a run is recorded.
 func (j *Journal) BlobsOf(ctx context.Context, tenant, run string) (digests []string, err error) {
-	items, err := j.items(ctx, Range{PK: runPK(tenant, run), From: blobSK, To: blobSK + "~"})
+	items, err := ReadAll(ctx, j.table, Range{PK: runPK(tenant, run), From: blobSK, To: blobSK + "~"})
 	for _, it := range items {
 		digests = append(digests, strings.TrimPrefix(it.SK, blobSK))
 	}

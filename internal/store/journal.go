@@ -83,7 +83,7 @@ func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) 
 
 // loadTail reads an uncached run from a snapshot at or after the hint; ok is false if there is none.
 func (j *Journal) loadTail(ctx context.Context, tenant, runID string, at int64) (l Loaded, ok bool, err error) {
-	items, err := j.items(ctx, Range{PK: runPK(tenant, runID), From: entrySK(at), To: slotSK(1)})
+	items, err := ReadAll(ctx, j.table, Range{PK: runPK(tenant, runID), From: entrySK(at), To: slotSK(1)})
 	if err != nil {
 		return Loaded{}, false, fmt.Errorf("load run %s: %w", runID, err)
 	}
@@ -147,21 +147,6 @@ func checkRun(s *run.AgentState, tenant, run string) error {
 		return errors.New("run_started: it is of another run, or of another tenant's")
 	}
 	return nil
-}
-
-// items reads all pages of a range.
-func (j *Journal) items(ctx context.Context, r Range) ([]Item, error) {
-	var out []Item
-	for {
-		p, err := j.table.Query(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p.Items...)
-		if r.Cursor = p.Cursor; r.Cursor == "" {
-			return out, nil
-		}
-	}
 }
 
 var errStale = errors.New("the cached state is not the journal's")
@@ -346,7 +331,7 @@ func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, c
 // Stored reads up to count of a run's own entries from a sequence on, in order, in stored form.
 func (j *Journal) Stored(ctx context.Context, tenant, runID string, from int64, count int) ([][]byte, error) {
 	r := Range{PK: runPK(tenant, runID), From: entrySK(from), To: entrySK(from + int64(count) - 1)}
-	items, err := j.items(ctx, r)
+	items, err := ReadAll(ctx, j.table, r)
 	if err != nil {
 		return nil, fmt.Errorf("read journal of run %s: %w", runID, err)
 	}

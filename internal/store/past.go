@@ -132,7 +132,7 @@ func (j *Journal) entryRange(ctx context.Context, tenant, run string, from, to i
 }
 
 func (j *Journal) readEntries(ctx context.Context, runID string, r Range) ([]run.Entry, error) {
-	items, err := j.items(ctx, r)
+	items, err := ReadAll(ctx, j.table, r)
 	if err != nil {
 		return nil, fmt.Errorf("read journal of run %s: %w", runID, err)
 	}

@@ -275,6 +275,20 @@ func ReadPage[T any](
 	return list, p.Cursor, errors.Join(errs...)
 }
 
+// ReadAll reads all pages of a range. An unreadable item is an error.
+func ReadAll(ctx context.Context, t Table, r Range) (all []Item, err error) {
+	for {
+		p, err := t.Query(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.Items...)
+		if r.Cursor = p.Cursor; r.Cursor == "" {
+			return all, nil
+		}
+	}
+}
+
 // Text returns a string attribute, or a *DamagedError if it is missing or a number.
 func (it Item) Text(name string) (string, error) {
 	v, ok := it.Attrs[name]

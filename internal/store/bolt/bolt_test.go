@@ -41,19 +41,13 @@ func entry(n int) store.Op {
 // requireLog asserts that the log holds at least so many entries, without a gap, and gives how many.
 func requireLog(t testing.TB, tb *bolt.Table, least int) int {
 	t.Helper()
-	n := 0
-	for r := (store.Range{PK: "LOG"}); ; {
-		page, err := tb.Query(context.Background(), r)
-		require.NoError(t, err)
-		for _, it := range page.Items {
-			require.Equal(t, entry(n).Item, it)
-			n++
-		}
-		if r.Cursor = page.Cursor; r.Cursor == "" {
-			require.GreaterOrEqual(t, n, least)
-			return n
-		}
+	log, err := store.ReadAll(context.Background(), tb, store.Range{PK: "LOG"})
+	require.NoError(t, err)
+	for n, it := range log {
+		require.Equal(t, entry(n).Item, it)
 	}
+	require.GreaterOrEqual(t, len(log), least)
+	return len(log)
 }
 
 // TestCloseDuringWrites: what was acknowledged is there, whenever Close came.
