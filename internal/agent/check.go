@@ -26,7 +26,7 @@ func (p Problem) Error() string { return p.Path + ": " + p.Text }
 // Problems are all errors of a definition, in the order of its keys.
 type Problems []Problem
 
-func (ps Problems) Error() string { return joined(ps, "\n", Problem.Error) }
+func (ps Problems) Error() string { return strings.Join(run.Map(ps, Problem.Error), "\n") }
 
 // Check validates a resolved definition completely. A non-nil error is Problems. After Check, no run can fail for a
 // reason that its definition shows.

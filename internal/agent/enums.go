@@ -272,11 +272,7 @@ var enums = map[reflect.Type][]string{
 }
 
 func words[T ~string](values ...T) []string {
-	words := make([]string, len(values))
-	for i, v := range values {
-		words[i] = string(v)
-	}
-	return words
+	return run.Map(values, func(v T) string { return string(v) })
 }
 
 // EnumValues returns the values that an author may write for a type of a definition, or nil if it has none.

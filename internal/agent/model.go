@@ -273,10 +273,7 @@ func (r Request) WithContext(system, session []string) Request {
 	if len(session) == 0 {
 		return r
 	}
-	messages := make([]run.Message, len(session))
-	for i, text := range session {
-		messages[i] = r.Once(run.TextFromSystem(text))
-	}
+	messages := run.Map(session, func(text string) run.Message { return r.Once(run.TextFromSystem(text)) })
 	r.Messages = slices.Concat(messages, r.Messages)
 	return r
 }

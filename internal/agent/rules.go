@@ -250,7 +250,9 @@ func (d *Definition) UnseenApprovals(s *run.AgentState) []run.Call {
 }
 
 // ConditionWords returns conditions as a text, joined by "and"; "" = there are none.
-func ConditionWords(when []run.Condition) string { return joined(when, " and ", run.Condition.Words) }
+func ConditionWords(when []run.Condition) string {
+	return strings.Join(run.Map(when, run.Condition.Words), " and ")
+}
 
 // ParseCondition parses the text that Condition.Words returns.
 func ParseCondition(words string) (run.Condition, error) {

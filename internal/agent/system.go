@@ -69,11 +69,9 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 
 // ToolData returns tools in the form that templates read.
 func ToolData(tools []ToolSpec) []any {
-	dots := make([]any, len(tools))
-	for i, t := range tools {
-		dots[i] = map[string]any{"Name": t.ModelName(), "Description": t.Description}
-	}
-	return dots
+	return run.Map(tools, func(t ToolSpec) any {
+		return map[string]any{"Name": t.ModelName(), "Description": t.Description}
+	})
 }
 
 // sampleDot returns sample data to check a text before there is a run: everything that the text may show except .Input.
@@ -362,11 +360,8 @@ func (d *Definition) TemplateData(data SystemData, dialects []Dialect) (map[stri
 	native := slices.ContainsFunc(dialects, func(l Dialect) bool { return l != DialectXML })
 	dot["OneTool"] = !native || d.Batch == BatchFirst // a reply in dialect xml has one call
 	dot["ToolRequired"] = d.Text == TextRequireTool
-	ends := []any{} // names of the tools that end a run
-	for _, t := range d.LoopBreaking() {
-		ends = append(ends, t.Name)
-	}
-	dot["LoopBreaking"] = ends
+	// names of the tools that end a run
+	dot["LoopBreaking"] = run.Map(d.LoopBreaking(), func(t ToolSpec) any { return t.Name })
 	return dot, nil
 }
 
@@ -449,7 +444,7 @@ func (c *checker) prompt(at string, d *Definition) {
 		i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
 		if i < 0 {
 			c.add(path, "got an unknown section, want one of %s",
-				joined(sections, ", ", func(s Section) string { return s.Name }))
+				strings.Join(run.Map(sections, func(s Section) string { return s.Name }), ", "))
 			continue
 		}
 		s := sections[i]

@@ -20,17 +20,8 @@ func TextOutput(text string) json.RawMessage {
 
 // TextDropped tells the model which of its calls were left out of a round.
 func TextDropped(d *Definition, calls []ReplyCall) string {
-	names := joined(calls, ", ", func(c ReplyCall) string { return QuotedName(c.Name) })
-	return d.Word(wordDropped, map[string]any{"Tools": names})
-}
-
-// joined returns the texts of a list's items, separated by separator.
-func joined[T any](list []T, separator string, text func(T) string) string {
-	texts := make([]string, len(list))
-	for i, item := range list {
-		texts[i] = text(item)
-	}
-	return strings.Join(texts, separator)
+	names := run.Map(calls, func(c ReplyCall) string { return QuotedName(c.Name) })
+	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
 }
 
 // What the model is told about a call that did not simply run. The journal stores a copy of these texts when they are
@@ -52,11 +43,7 @@ const OutcomeExpiry = 7 * 24 * time.Hour
 
 // TextUnknownTool tells the model that a tool does not exist, which tools exist, and which names are closest.
 func TextUnknownTool(tool string, d *Definition) string {
-	tools := slices.Concat(d.Tools, d.Builtins(nil))
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.ModelName()
-	}
+	names := run.Map(slices.Concat(d.Tools, d.Builtins(nil)), ToolSpec.ModelName)
 	text := fmt.Sprintf("There is no tool %s. The tools are: %s.", QuotedName(tool), strings.Join(names, ", "))
 	if closest := Closest(tool, names); len(closest) > 0 {
 		text += " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(closest, " or ")})
@@ -117,8 +104,9 @@ func textLateResults(messages []run.Message, calls []string) string {
 			tools[u.ID] = u.Name
 		}
 	}
+	named := run.Map(calls, func(id string) string { return tools[id] + " (" + id + ")" })
 	return "Calls of yours from before now have their results, which stand above with the calls: " +
-		joined(calls, ", ", func(id string) string { return tools[id] + " (" + id + ")" }) + ". Go on from there."
+		strings.Join(named, ", ") + ". Go on from there."
 }
 
 // TextTimeout tells the model that a tool that may be repeated ran out of time.
@@ -129,7 +117,7 @@ func TextNothing(tool string) string { return tool + " ran and gave no response.
 
 // TextMedia is the result of a tool that returned only media. The media follow it.
 func TextMedia(media []run.Media) string {
-	return "The tool gave " + joined(media, ", ", MediaName) + "."
+	return "The tool gave " + strings.Join(run.Map(media, MediaName), ", ") + "."
 }
 
 // TextMediaLeftOut says which medium could not be stored or shown, and why.

@@ -32,10 +32,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	if !narrows {
 		return nil
 	}
-	texts := make([]string, len(def.Tools))
-	for i, t := range def.Tools {
-		texts[i] = plan.ToolWords(t)
-	}
+	texts := run.Map(def.Tools, plan.ToolWords)
 	var similarity []float64
 	var err error
 	switch {

@@ -335,11 +335,7 @@ func (j *Journal) Stored(ctx context.Context, tenant, runID string, from int64, 
 	if err != nil {
 		return nil, fmt.Errorf("read journal of run %s: %w", runID, err)
 	}
-	out := make([][]byte, len(items))
-	for i, it := range items {
-		out[i] = it.Body
-	}
-	return out, nil
+	return run.Map(items, func(it Item) []byte { return it.Body }), nil
 }
 
 // HasEntry reports whether a run has an entry of that sequence. It is one consistent read of one key.

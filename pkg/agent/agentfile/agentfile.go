@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Options says what surrounds a file. The zero value knows no tools and wants a model.
@@ -89,11 +90,7 @@ func (p Problem) Error() string {
 type Problems []Problem
 
 func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.Error()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(run.Map(ps, Problem.Error), "\n")
 }
 
 // maxProblems is how many are told; a file with more is not an agent.yaml.

@@ -147,10 +147,7 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 		}
 	}
 	if !r.opt.AllowUnknownTools {
-		known := make([]string, len(r.opt.Registered))
-		for i, t := range r.opt.Registered {
-			known[i] = t.Name
-		}
+		known := run.Map(r.opt.Registered, func(t agent.ToolSpec) string { return t.Name })
 		r.add(name.path, fmt.Sprintf("unknown tool %s; known: %s", name.word(), cmp.Or(strings.Join(known, ", "), "none")))
 	}
 	return empty, false
