@@ -227,7 +227,7 @@ func (sr *scriptedRun) compareRun(at string, wanted want, r Run) error {
 		for name := range sr.executionCounts() {
 			none[name] = json.RawMessage("null")
 		}
-		wanted["executed"] = mustMarshal(none)
+		wanted["executed"] = encode(none)
 	}
 	if sr.sim.isDisturbed() {
 		for _, key := range notUnderCrash {
@@ -261,7 +261,7 @@ func (sr *scriptedRun) observe(
 		return nil, err
 	}
 	got := map[string]json.RawMessage{}
-	if err := json.Unmarshal(mustMarshal(view), &got); err != nil {
+	if err := json.Unmarshal(encode(view), &got); err != nil {
 		return nil, err
 	}
 	if got["calls"], err = sr.addUndos(ctx, state, got["calls"]); err != nil {
@@ -362,7 +362,7 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 				delete(counts, name)
 			}
 		}
-		wanted["executed"] = mustMarshal(counts)
+		wanted["executed"] = encode(counts)
 	}
 	if raw, ok := wanted["notified"]; ok && sr.sim.checkNotifiedAtLeast(raw) {
 		delete(wanted, "notified")
@@ -379,7 +379,7 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 			delete(c, "executions")
 		}
 	}
-	wanted["calls"] = mustMarshal(calls)
+	wanted["calls"] = encode(calls)
 	return wanted
 }
 
@@ -412,14 +412,6 @@ func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got
 		sr.sim.addFailure(path, strconv.Itoa(got), fmt.Sprintf("at least %d", n))
 	}
 	return true
-}
-
-func mustMarshal(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic("scenario: " + err.Error()) // raw JSON by key always marshals
-	}
-	return raw
 }
 
 // addUndos adds to the calls in JSON how each can be undone, as the API shows it.

@@ -27,6 +27,7 @@ type permissionBook struct {
 	recorded []string         // methods with what they were about, in order
 	errs     map[string]error // by method
 	reason   string
+	says     func(about string) agent.Verdict // in place of what it knows; nil = it says that
 }
 
 func (b *permissionBook) record(method, about string) error {
@@ -59,7 +60,12 @@ func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools 
 	defer b.mu.Unlock()
 	got := map[string]agent.Verdict{}
 	for _, t := range tools {
-		if s, ok := b.known[c.Subject+"/"+t.Spec.Name]; ok {
+		about := c.Subject + "/" + t.Spec.Name
+		s := b.known[about]
+		if b.says != nil {
+			s = b.says(about)
+		}
+		if s != "" {
 			got[t.Spec.Name] = s
 		}
 	}
@@ -202,14 +208,9 @@ func TestPermissionBackendForgets(t *testing.T) {
 `, `{"do": "approve", "call": "c1", "by": "user:ana"}
 {"do": "deny", "call": "c2", "by": "user:ana"}
 `, `{"status": "done", "calls": [{"reason": "awaiting_permission"}, {"reason": "awaiting_permission"}], "requests": [{"calls": ["c1"]}, {"calls": ["c2"]}], "executed": {}}`)
-	require.Empty(t, withHooks(s, hook.Set{Backends: map[string]hook.PermissionBackend{"book": forgetfulBackend{newBook()}}}).Run(Options{}).Failures)
-}
-
-// forgetfulBackend knows nothing.
-type forgetfulBackend struct{ *permissionBook }
-
-func (forgetfulBackend) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.Verdict, error) {
-	return nil, nil
+	book := newBook()
+	book.says = func(string) agent.Verdict { return "" }
+	require.Empty(t, withHooks(s, book.hooks()).Run(Options{}).Failures)
 }
 
 // A run that waits has not ended: nothing is cleaned up.
@@ -455,15 +456,11 @@ permission:
 `), agentfile.Options{Hooks: newBook().hooks()})
 	require.NoError(t, err)
 	book := newBook()
-	book.known["order 7/refunds.cancel"] = agent.VerdictDeny
-	keeps := hook.Set{Backends: map[string]hook.PermissionBackend{"book": keepingBackend{book}}}
-	require.Empty(t, withHooks(s, keeps).Run(Options{}).Failures)
+	book.says = func(about string) agent.Verdict {
+		return map[string]agent.Verdict{"order 7/refunds.cancel": agent.VerdictDeny}[about]
+	}
+	require.Empty(t, withHooks(s, book.hooks()).Run(Options{}).Failures)
 }
-
-// keepingBackend keeps what it knows when a run ends.
-type keepingBackend struct{ *permissionBook }
-
-func (keepingBackend) Cleanup(context.Context, hook.PermissionContext) error { return nil }
 
 // A decision on a request for budget is about it alone, made early, too: it grants no tool, and the backend
 // hears nothing.
@@ -480,6 +477,13 @@ func TestPermissionBackendHearsOfNoBudget(t *testing.T) {
 
 // A fork makes the open calls of several rounds again. What the backend says of their tools holds for each of them.
 func TestPermissionBackendDeniesOpenRoundsOfAFork(t *testing.T) {
+	book := newBook()
+	book.says = func(string) agent.Verdict {
+		if strings.Count("\n"+strings.Join(book.recorded, "\n"), "\nget ") > 2 { // from the third round on
+			return agent.VerdictDeny
+		}
+		return ""
+	}
 	s, err := LoadWithOptions("fork.txtar", []byte(`A backend denies what a fork asks again.
 -- agent.yaml --
 name: desk
@@ -503,23 +507,7 @@ permission:
 {"do": "deny", "call": "c2", "by": "user:ana"}
 -- want.json --
 {"status": "done", "requests": [], "calls": [{"reason": "denied"}, {"reason": "denied"}]}
-`), agentfile.Options{Hooks: hook.Set{Backends: map[string]hook.PermissionBackend{"book": &strictBackend{permissionBook: newBook()}}}})
+`), agentfile.Options{Hooks: book.hooks()})
 	require.NoError(t, err)
 	require.Empty(t, s.Run(Options{}).Failures)
-}
-
-// strictBackend denies everything from the third round on.
-type strictBackend struct {
-	*permissionBook
-	rounds int
-}
-
-func (b *strictBackend) Get(_ context.Context, _ hook.PermissionContext, tools []hook.PermissionTool) (map[string]agent.Verdict, error) {
-	got := map[string]agent.Verdict{}
-	if b.rounds++; b.rounds > 2 {
-		for _, t := range tools {
-			got[t.Spec.Name] = agent.VerdictDeny
-		}
-	}
-	return got, nil
 }
