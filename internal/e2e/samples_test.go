@@ -51,9 +51,9 @@ func byHand(d *deployment) {
 	}
 }
 
-// local are the services of `make local`: the table, the bucket, the state machine and the secrets have the names that
+// localServices are the services of `make local`: the table, the bucket, the state machine and the secrets have the names that
 // SAM CLI and env.local.json give to the functions.
-func local(d *deployment) {
+func localServices(d *deployment) {
 	byHand(d)
 	d.values["RunsTable"], d.values["BlobsBucket"] = "RunsTable", "countersign"
 	d.vault["KeyRing"], d.vault["LinkKeyRing"] = keys, linkKeys
@@ -63,7 +63,7 @@ func local(d *deployment) {
 // them, and all of them are tried, by `sam local invoke`: each bootstrap has the environment that SAM CLI makes of the
 // template, of LocalEndpoint and of env.local.json, which overrides variables that the template declares and no others.
 func TestSamLocalInvoke(t *testing.T) {
-	d := deploy(t, samplesModel(t), local, func(d *deployment) { d.isLocal = true })
+	d := deploy(t, samplesModel(t), localServices, func(d *deployment) { d.isLocal = true })
 	tried := map[string]bool{}
 	give := func(function, name string) []byte {
 		t.Helper()
@@ -173,7 +173,7 @@ func TestServeLocally(t *testing.T) {
 	defer stop()
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	require.NoError(t, err)
-	d := startServices(t, samplesModel(t), local)
+	d := startServices(t, samplesModel(t), localServices)
 	server := &http.Server{Handler: d.services, ReadHeaderTimeout: time.Minute}
 	d.clock.Go(func() {
 		<-ctx.Done()

@@ -267,6 +267,7 @@ func (b *badBench) edge(op string) *badinput.Edge {
 		},
 		State: func() string {
 			records := must(b.executions.Load(b.t.Context()))
+			slices.SortFunc(records, func(a, b asl.Record) int { return strings.Compare(a.Name, b.Name) })
 			return badinput.State(b.table, b.blobs, records, len(b.paid))
 		},
 		Observed: b.log.String,
@@ -366,7 +367,7 @@ func TestBadBodiesAreComplete(t *testing.T) {
 	for op, of := range bodies {
 		// The schema of that name has what the type has (TestSchemasHaveWhatTheTypesHave), and the server takes that.
 		ref := d.body(op).Schema.GetReference()
-		require.Equal(t, strings.TrimPrefix(ref, componentPrefix), reflect.TypeOf(of.into).Name(), op)
+		require.Equal(t, strings.TrimPrefix(ref, componentPrefix), schemaName(reflect.TypeOf(of.into)), op)
 		var in, shown []string
 		for key := range of.keys {
 			in = append(in, key)

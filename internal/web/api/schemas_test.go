@@ -50,7 +50,10 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[api.Waiting](): "Waiting", reflect.TypeFor[approval.Decision](): "Decided",
 	reflect.TypeFor[approval.Status](): "ApprovalStatus", reflect.TypeFor[approval.Kind](): "ApprovalKind",
 	reflect.TypeFor[stream.Event](): "CanonicalEvent", reflect.TypeFor[stream.Type](): "CanonicalType",
+	reflect.TypeFor[person.Form](): "PersonForm",
 }
+
+func schemaName(t reflect.Type) string { return cmp.Or(schemaNames[t], t.Name()) }
 
 // Go types give the schemas their members, the types and order of these, which of them are required, and the values of
 // enums and of x-types. A schema that nothing refers to is dropped. Everything else of docs/openapi.yaml is written by
@@ -109,8 +112,7 @@ func set(object yaml.MapSlice, key string, value any) yaml.MapSlice {
 // addTypes writes what the Go types have into the set.
 func (all *schemaSet) addTypes(t *testing.T) {
 	t.Helper()
-	name := func(t reflect.Type) string { return cmp.Or(schemaNames[t], t.Name()) }
-	reflector := &jsonschema.Reflector{Anonymous: true, Namer: name, Mapper: func(of reflect.Type) *jsonschema.Schema {
+	reflector := &jsonschema.Reflector{Anonymous: true, Namer: schemaName, Mapper: func(of reflect.Type) *jsonschema.Schema {
 		switch of {
 		case reflect.TypeFor[time.Time]():
 			return &jsonschema.Schema{Ref: componentPrefix + "Time"}
@@ -119,11 +121,11 @@ func (all *schemaSet) addTypes(t *testing.T) {
 		case reflect.TypeFor[run.USD]():
 			return &jsonschema.Schema{Type: "number"}
 		}
-		if of.Kind() != reflect.String || get(all.MapSlice, name(of)) == nil {
+		if of.Kind() != reflect.String || get(all.MapSlice, schemaName(of)) == nil {
 			return nil
 		}
-		setEnum(all, name(of), constants(t, of))
-		return &jsonschema.Schema{Ref: componentPrefix + name(of)}
+		setEnum(all, schemaName(of), constants(t, of))
+		return &jsonschema.Schema{Ref: componentPrefix + schemaName(of)}
 	}}
 	for i, of := range slices.Concat(requests, answers) {
 		reflector.AllowAdditionalProperties = i >= len(requests)
