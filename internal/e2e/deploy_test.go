@@ -7,8 +7,6 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -204,15 +202,10 @@ func (d *deployment) environment(function, endpoint string) []string {
 // project is the template and what stands beside it, read once.
 var project = sync.OnceValues(func() (*repotest.Project, error) { return repotest.Read("../..", nil) })
 
-// issuersKey is the key of the issuer of every deployment: to find its primes takes a second.
-var issuersKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
-
 // startAPI starts the HTTP API with its authorizer.
 func (d *deployment) startAPI() (issuer *standins.JWT, url string) {
 	d.t.Helper()
-	key, err := issuersKey()
-	require.NoError(d.t, err)
-	issuer = &standins.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
+	issuer = &standins.JWT{Clock: d.clock}
 	return issuer, serve(d.t, &standins.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{approval.LinkPath},
 		Function: func(ctx context.Context, payload []byte) ([]byte, error) {
 			return d.functions["http"].Invoke(ctx, payload)

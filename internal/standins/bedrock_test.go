@@ -86,7 +86,8 @@ func TestCheck(t *testing.T) {
 // post makes a request that is signed with a key; "" = it is not.
 func post(t *testing.T, server *standins.Bedrock, path, key, body string) *http.Response {
 	t.Helper()
-	r := request(t, http.MethodPost, server.URL()+path, body)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL()+path, strings.NewReader(body))
+	require.NoError(t, err)
 	if key != "" {
 		r.Header.Set("Authorization", key)
 	}
