@@ -9,14 +9,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
 )
 
-// StepFunctions serves an engine. Operations other than those of awssdk.Waiter are UnknownOperationException.
+// StepFunctions serves an engine. Operations other than those of awssdk.Waiter are UnknownOperationException, and answers
+// hold what that reads.
 func StepFunctions(e *asl.Engine) http.Handler {
 	ops := map[string]func(context.Context, []byte) (any, error){
 		"StartExecution": op(func(ctx context.Context, in struct{ StateMachineArn, Name, Input string }) (any, error) {
@@ -24,31 +24,22 @@ func StepFunctions(e *asl.Engine) http.Handler {
 			return map[string]any{"executionArn": r.ExecutionARN, "startDate": seconds(r.StartDate)}, err
 		}),
 		"StopExecution": op(func(ctx context.Context, in struct{ ExecutionArn, Error, Cause string }) (any, error) {
-			if err := e.Stop(ctx, in.ExecutionArn, in.Error, in.Cause); err != nil {
-				return nil, err
-			}
-			d, err := e.Describe(ctx, in.ExecutionArn)
-			return map[string]any{"stopDate": seconds(d.StopDate)}, err
+			return struct{}{}, e.Stop(ctx, in.ExecutionArn, in.Error, in.Cause)
 		}),
 		"DescribeExecution": op(func(ctx context.Context, in struct{ ExecutionArn string }) (any, error) {
 			d, err := e.Describe(ctx, in.ExecutionArn)
-			out := map[string]any{
-				"executionArn": d.ExecutionARN, "name": d.Name, "status": string(d.Status), "input": string(d.Input),
-				"startDate": seconds(d.StartDate),
-			}
-			if d.Status.Terminal() {
-				out["stopDate"] = seconds(d.StopDate)
-			}
-			if d.Output != nil {
-				out["output"] = string(d.Output)
-			}
+			out := map[string]any{"status": string(d.Status), "input": string(d.Input)}
 			if d.Error != "" {
-				out["error"], out["cause"] = d.Error, d.Cause
+				out["error"] = d.Error
 			}
 			return out, err
 		}),
-		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
-			return listed(e, e.List(ctx, asl.Status(in.StatusFilter)), in)
+		"ListExecutions": op(func(ctx context.Context, in struct{ StatusFilter string }) (any, error) { // all in one page
+			list := []any{}
+			for _, d := range e.List(ctx, asl.Status(in.StatusFilter)) {
+				list = append(list, map[string]any{"name": d.Name, "startDate": seconds(d.StartDate)})
+			}
+			return map[string]any{"executions": list}, nil
 		}),
 		"SendTaskSuccess": op(func(ctx context.Context, in struct{ TaskToken, Output string }) (any, error) {
 			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
@@ -83,12 +74,6 @@ func StepFunctions(e *asl.Engine) http.Handler {
 // seconds is an instant as the service writes it.
 func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
 
-// listInput asks for a page of executions.
-type listInput struct {
-	StateMachineArn, StatusFilter, NextToken string
-	MaxResults                               int
-}
-
 func op[In any](f func(context.Context, In) (any, error)) func(context.Context, []byte) (any, error) {
 	return func(ctx context.Context, body []byte) (any, error) {
 		var in In
@@ -97,31 +82,4 @@ func op[In any](f func(context.Context, In) (any, error)) func(context.Context, 
 		}
 		return f(ctx, in)
 	}
-}
-
-// listed is a page of executions, newest first. Its token is how many came before.
-func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
-	from := 0
-	if in.NextToken != "" {
-		var err error
-		if from, err = strconv.Atoi(in.NextToken); err != nil || from < 0 || from > len(all) {
-			return nil, &asl.Error{Name: "InvalidToken", Cause: "the token is not one of a page"}
-		}
-	}
-	to := len(all)
-	if in.MaxResults > 0 {
-		to = min(from+in.MaxResults, to)
-	}
-	page := []any{}
-	for _, d := range all[from:to] {
-		page = append(page, map[string]any{
-			"executionArn": d.ExecutionARN, "stateMachineArn": e.ARN, "name": d.Name, "status": string(d.Status),
-			"startDate": seconds(d.StartDate),
-		})
-	}
-	out := map[string]any{"executions": page}
-	if to < len(all) {
-		out["nextToken"] = strconv.Itoa(to)
-	}
-	return out, nil
 }
