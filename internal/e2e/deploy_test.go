@@ -92,7 +92,6 @@ type deployment struct {
 	mail      *standins.Mail
 	events    *eventbridge.Client
 	apiURL    string
-	issuer    *standins.JWT
 	ledger    string // the folder of refunds
 	services  services
 	relay     *relay
@@ -145,7 +144,7 @@ func startServices(t *testing.T, model *standins.Bedrock, options ...option) *de
 	}
 	d.bus = &standins.Bus{Clock: clk}
 	d.mail = &standins.Mail{Credentials: aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, Region: region, Identities: []string{sender}}
-	d.issuer, d.apiURL = d.startAPI()
+	d.apiURL = d.startAPI()
 	d.values["HttpApi.ApiEndpoint"] = d.apiURL
 	for _, o := range options {
 		o(d)
@@ -202,11 +201,10 @@ func (d *deployment) environment(function, endpoint string) []string {
 // project is the template and what stands beside it, read once.
 var project = sync.OnceValues(func() (*repotest.Project, error) { return repotest.Read("../..", nil) })
 
-// startAPI starts the HTTP API with its authorizer.
-func (d *deployment) startAPI() (issuer *standins.JWT, url string) {
+// startAPI starts the HTTP API.
+func (d *deployment) startAPI() (url string) {
 	d.t.Helper()
-	issuer = &standins.JWT{Clock: d.clock}
-	return issuer, serve(d.t, &standins.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{approval.LinkPath},
+	return serve(d.t, &standins.HTTPAPI{Clock: d.clock, Open: []string{approval.LinkPath},
 		Function: func(ctx context.Context, payload []byte) ([]byte, error) {
 			return d.functions["http"].Invoke(ctx, payload)
 		},

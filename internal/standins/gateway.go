@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -26,10 +25,9 @@ const maxRequest = 10 << 20
 
 // HTTPAPI is an HTTP API with a function behind all paths. Safe for concurrent use.
 type HTTPAPI struct {
-	Function   func(ctx context.Context, payload []byte) ([]byte, error)
-	Authorizer *JWT
-	Open       []string // what paths begin with that anybody may call; one segment follows
-	Clock      clock.Clock
+	Function func(ctx context.Context, payload []byte) ([]byte, error)
+	Open     []string // what paths begin with that anybody may call; one segment follows
+	Clock    clock.Clock
 }
 
 // ServeHTTP authorizes, invokes and answers as the service does.
@@ -48,7 +46,7 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	var who *description
 	if !open {
-		if who = g.Authorizer.authorize(r); who == nil {
+		if who = authorize(r); who == nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			message(w, http.StatusUnauthorized, "Unauthorized")
 			return
@@ -157,25 +155,13 @@ func begin(w http.ResponseWriter, a events.APIGatewayV2HTTPResponse) {
 
 type description = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 
-// JWT is a JWT authorizer as the function behind it sees one: it passes on what Token's tokens claim. It verifies
-// nothing: what the service refuses never comes to the function.
-type JWT struct{ Clock clock.Clock }
-
-// Token is a token with these claims, to which the issuer, the audience and an hour's validity are added where they are
-// not given.
-func (j *JWT) Token(claims map[string]any) (string, error) {
-	all := map[string]any{
-		"iss": "https://issuer.example", "aud": "countersign", "exp": j.Clock.Now().Add(time.Hour).Unix(),
-	}
-	maps.Copy(all, claims)
-	text, err := json.Marshal(all)
-	return base64.URLEncoding.EncodeToString(text), err
-}
+// Token is a token with these claims. HTTPAPI verifies none: what the service refuses never comes to the function.
+func Token(claims map[string]any) string { return base64.URLEncoding.EncodeToString(encode(claims)) }
 
 // authorize is what the function is told of the caller; nil = they are refused, as they have no token. All claims are
 // texts, as the service passes them on: numbers with their digits, and a list as its elements in brackets with spaces
 // between them.
-func (j *JWT) authorize(r *http.Request) *description {
+func authorize(r *http.Request) *description {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	text, err := base64.URLEncoding.DecodeString(token)
 	if err != nil {
