@@ -373,6 +373,9 @@ const StandingLife = 30 * 24 * time.Hour
 // Standing reports whether grants outlive the run.
 func (p Permission) Standing() bool { return p.Grants == GrantsStanding && p.Mode != ModeAdvisory }
 
+// MayList reports whether the policy has a function that lists more tools to ask about. An advisory policy asks nobody.
+func (p Permission) MayList() bool { return p.Policy != "" && p.Mode != ModeAdvisory }
+
 // GrantsExactArguments reports whether a standing grant covers the tool with exactly the granted arguments (scope
 // call). Otherwise a standing grant covers the tool with any arguments.
 func (p Permission) GrantsExactArguments() bool { return p.Standing() && p.Scope != ScopeTool }

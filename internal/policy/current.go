@@ -45,16 +45,15 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 		return Decision{Verdict: agent.VerdictDeny, Rule: -1}
 	}
 	dec := Decide(n.Permission, t, args)
-	if dec.Verdict == agent.VerdictAllow && n.Permission.Policy != "" && n.Permission.Policy != d.Permission.Policy {
-		dec.Verdict = agent.VerdictAsk // the current policy function may list the tool, and was not asked
+	if dec.Verdict == agent.VerdictAllow && n.Permission.Policy != d.Permission.Policy && n.Permission.MayList() {
+		dec.Verdict = agent.VerdictAsk // the current policy function was not asked
 	}
 	switch {
 	case dec.Verdict == agent.VerdictDeny:
 		return dec
-	case dec.Verdict == agent.VerdictAllow || n.Permission.Mode == agent.ModeAdvisory:
+	case dec.Verdict == agent.VerdictAllow:
 		return own
-	case own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory:
-		dec.Ceiling = d.Permission.Mode == agent.ModeAdvisory // an advisory policy itself asks nobody
+	case own.Verdict != agent.VerdictAsk:
 		return dec
 	case dec.asksSamePeople(own):
 		own.Quorum, own.FourEyes = max(own.Quorum, dec.Quorum), own.FourEyes || dec.FourEyes
@@ -143,14 +142,14 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 		dec := Decide(p, t, args)
 		// A policy function knows only its own agent's tools, so a policy that has one asks where its rules allow. Grants
 		// and a backend's answers in the run above are about that run's calls.
-		if dec.Verdict == agent.VerdictAllow && p.Policy != "" {
+		if dec.Verdict == agent.VerdictAllow && p.MayList() {
 			dec.Verdict = agent.VerdictAsk
 		}
 		switch {
 		case dec.Verdict == agent.VerdictDeny:
 			dec.Ceiling = true
 			return dec
-		case dec.Verdict == agent.VerdictAsk && p.Mode != agent.ModeAdvisory: // an advisory policy asks nobody
+		case dec.Verdict == agent.VerdictAsk:
 			above = append(above, dec)
 		}
 	}
@@ -158,8 +157,7 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 		return own
 	}
 	asks := own
-	// the run's own policy asks nobody
-	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling {
+	if own.Verdict != agent.VerdictAsk {
 		asks = above[0]
 	}
 	notes := []string{asks.Note}

@@ -144,8 +144,7 @@ func gatePerson(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
 	one := Gate{Run: true, Rule: dec}
-	asks := dec.Verdict == agent.VerdictAsk && (d.Permission.Mode != agent.ModeAdvisory || dec.Ceiling)
-	if c.Grant != nil || !asks && !c.IsDecidedAlone() {
+	if c.Grant != nil || dec.Verdict != agent.VerdictAsk && !c.IsDecidedAlone() {
 		return one
 	}
 	status, own := run.PermissionStatus(""), needsOwnDecision(c)

@@ -40,10 +40,9 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 		return Decision{Verdict: agent.VerdictAllow}
 	}
 	dec := Decide(d.Permission, t, args)
-	if run.IsBudgetTool(t.Name) && (dec.Rule < 0 || dec.Verdict == agent.VerdictAllow) { // only a rule denies it
-		dec.Verdict = agent.VerdictAsk
-	}
-	if dec.Verdict == agent.VerdictAllow && isListed(s, t.Name) {
+	switch isBudget := run.IsBudgetTool(t.Name); {
+	case isBudget && dec.Rule < 0, // only a rule denies it
+		dec.Verdict == agent.VerdictAllow && (isBudget || d.Permission.MayList() && isListed(s, t.Name)):
 		dec.Verdict = agent.VerdictAsk
 	}
 	dec = withCeilings(d, dec, t, args)
@@ -230,9 +229,11 @@ func Flaggable(d *agent.Definition) []string {
 	if !d.FlagsTools() {
 		return nil
 	}
+	asking := d.Permission
+	asking.Mode = agent.ModeSuspendAndReplay
 	var names []string
 	for _, t := range d.Tools {
-		if t.Name != d.Permission.ApprovalTool && Decide(d.Permission, t, json.RawMessage(`{}`)).Verdict == agent.VerdictAsk {
+		if t.Name != asking.ApprovalTool && Decide(asking, t, json.RawMessage(`{}`)).Verdict == agent.VerdictAsk {
 			names = append(names, t.ModelName())
 		}
 	}

@@ -234,7 +234,8 @@ type Decision struct {
 // Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked first,
 // then the first rule that matches wins, then the default. A value that cannot be compared never widens a permission:
 // if it is missing or of another type, deny and ask rules match and allow rules do not. The same holds for conditions
-// that Check would refuse. A call is never allowed if an object in its arguments has two keys that differ only by case.
+// that Check would refuse. People are asked if an object in its arguments has two keys that differ only by case. An
+// advisory policy asks nobody.
 func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
 	d := Decision{Verdict: p.DefaultVerdict(t.Effect), Approvers: p.Approvers, Expires: p.Expires}
 	d.Rule = slices.IndexFunc(p.Rules, func(r agent.Rule) bool { return r.Denies() && r.Matches(t.Name, args) })
@@ -259,6 +260,9 @@ func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision
 		d.Verdict = agent.VerdictAsk
 		d.Note = strings.TrimSpace(d.Note + "\nWarning: two keys of one object are the same but for upper and lower case. " +
 			"The tool may take the value of either.")
+	}
+	if d.Verdict == agent.VerdictAsk && p.Mode == agent.ModeAdvisory {
+		d.Verdict = agent.VerdictAllow
 	}
 	return d
 }
