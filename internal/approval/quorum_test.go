@@ -506,7 +506,7 @@ func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
 				continue
 			}
 			for _, c := range []run.Call{waits, approved} {
-				require.False(t, policy.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now()).Run, "byte %d of %s", i, changed)
+				require.False(t, policy.GateHooked(&d, &s, c, agent.PluginGate{}, r.ports.Valid, r.ports.Clock.Now()).Run, "byte %d of %s", i, changed)
 			}
 		}
 		require.Greater(t, tried, 200)

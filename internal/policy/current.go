@@ -207,10 +207,6 @@ func VersionOfPolicy(d *agent.Definition) string {
 	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": above})
 }
 
-// May reports whether p may decide about the call: p is one of its approvers, and one of those of each policy above
-// that asks.
-func (d Decision) May(p Principal) bool { return MayDecideEach(p, d.Approvers, d.Above) }
-
 // MayDecideEach reports whether p is one of the approvers and one of each set above. An empty set means nobody.
 func MayDecideEach(p Principal, approvers []string, above [][]string) bool {
 	return MayDecide(approvers, p) && !slices.ContainsFunc(above, func(set []string) bool { return !MayDecide(set, p) })

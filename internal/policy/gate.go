@@ -35,11 +35,6 @@ func (e *SchemaError) Error() string {
 // Unwrap gives the cause.
 func (e *SchemaError) Unwrap() error { return e.Err }
 
-// GateCall is GateHooked without plugins.
-func GateCall(d *agent.Definition, s *run.AgentState, c run.Call, valid agent.Validator, now time.Time) Gate {
-	return GateHooked(d, s, c, agent.PluginGate{}, valid, now)
-}
-
 // TextToolChanged returns the result of a call whose tool the run no longer has.
 func TextToolChanged(d *agent.Definition, c run.Call) string {
 	return d.Word(agent.WordToolChanged, wordingData(c))

@@ -47,10 +47,11 @@ func (d Decision) Due(waited time.Duration) bool {
 	return d.Escalate != nil && waited >= d.Escalate.After
 }
 
-// MayAfter is May for a request that has waited this long.
+// MayAfter reports whether p may decide about the call after its request has waited this long: p is one of its
+// approvers, and one of those of each policy above that asks.
 func (d Decision) MayAfter(p Principal, waited time.Duration) bool {
 	if !d.Due(waited) {
-		return d.May(p)
+		return MayDecideEach(p, d.Approvers, d.Above)
 	}
 	return MayDecideEach(p, slices.Concat(d.Approvers, d.Escalate.To), WidenSets(d.Above, d.AboveTo))
 }

@@ -30,7 +30,7 @@ func strength(g policy.Gate) int {
 func gateOf(d *agent.Definition, tool, args string) policy.Gate {
 	c := run.Call{ID: "a", Tool: tool, Name: agent.ModelName(tool), Input: json.RawMessage(args), Status: run.StatusNew, Inference: 1}
 	s := run.AgentState{Tenant: "default", Run: "r1", Agent: d.Name, Live: []run.Call{c}, Round: run.Round{Inference: 1}}
-	return policy.GateCall(d, &s, c, worldValid, worldEpoch)
+	return policy.GateHooked(d, &s, c, agent.PluginGate{}, worldValid, worldEpoch)
 }
 
 func drawPolicy(t *rapid.T, name string) agent.Permission {
@@ -74,7 +74,7 @@ func TestCeilingsOnlyNarrow(t *testing.T) {
 			if strength(child) == 1 && strength(alone) == 1 {
 				require.LessOrEqual(t, child.Rule.Expires, alone.Rule.Expires)
 				for _, who := range []policy.Principal{{ID: "user:ana"}, {ID: "user:ben", Groups: []string{"group:a"}}, {ID: "user:eve", Groups: []string{"group:a", "group:b"}}} {
-					require.False(t, child.Rule.May(who) && !alone.Rule.May(who), "%s may not decide above", who)
+					require.False(t, child.Rule.MayAfter(who, 0) && !alone.Rule.MayAfter(who, 0), "%s may not decide above", who)
 				}
 			}
 		}
@@ -130,7 +130,7 @@ func TestGrantsHoldUnderTheirCeilings(t *testing.T) {
 			s.Permissions.Tools = []run.ToolPermit{{Tool: "wire", Approval: "a1", By: "user:ana",
 				Digests: []string{policy.ToolDigest(c.given, &s, wire, json.RawMessage(c.args), asked)}}}
 			call := run.Call{ID: "a", Tool: "wire", Name: "wire", Input: json.RawMessage(c.with), Status: run.StatusNew, Effect: run.EffectNonIdempotent}
-			g := policy.GateCall(c.then, &s, call, worldValid, worldEpoch)
+			g := policy.GateHooked(c.then, &s, call, agent.PluginGate{}, worldValid, worldEpoch)
 			require.Equal(t, c.covered, g.Run)
 			require.Equal(t, c.covered, g.Claim != nil)
 			require.Equal(t, c.consults, g.Rule.Ceiling)

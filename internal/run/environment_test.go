@@ -281,7 +281,7 @@ func (w *world) inputDecisions(s *run.AgentState, c run.Call, d run.Decided) []r
 
 // may is how p is let change a call.
 func may(p policy.Principal) func(policy.Decision) bool {
-	return func(d policy.Decision) bool { return d.May(p) }
+	return func(d policy.Decision) bool { return d.MayAfter(p, 0) }
 }
 
 // worldKept are decisions on the first call before it is suspended: an approver's, somebody else's, and a denial.
@@ -350,7 +350,7 @@ func (w *world) owed(s *run.AgentState) []step {
 		return []step{{name: "continue", writer: "w1", events: []run.Event{run.HandedOver{Owner: "r1-next"}}}}
 	case policy.ActTools:
 		gate := func(s *run.AgentState, c run.Call) policy.Gate {
-			return policy.GateCall(&w.def, s, c, worldValid, worldTime(s.Entries))
+			return policy.GateHooked(&w.def, s, c, agent.PluginGate{}, worldValid, worldTime(s.Entries))
 		}
 		if blocked := policy.BlockRound(&w.def, s, gate, worldTime(s.Entries), func(string) bool { return false }); blocked != nil {
 			return []step{{name: "block", writer: "w1", events: blocked}}
@@ -534,7 +534,7 @@ func (w *world) carriedOut(s *run.AgentState, c run.Call) []step {
 		return []step{{name: "skip", writer: "w1", events: []run.Event{skip}}}
 	}
 	steps := w.aside(s, c)
-	g := policy.GateCall(&w.def, s, c, worldValid, worldTime(s.Entries))
+	g := policy.GateHooked(&w.def, s, c, agent.PluginGate{}, worldValid, worldTime(s.Entries))
 	switch {
 	case g.Refuse != nil:
 		return append(steps, step{name: "refuse", writer: "w1", events: []run.Event{*g.Refuse}})

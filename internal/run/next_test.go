@@ -20,13 +20,13 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 		},
 	})
 	c, _ := s.Call("a")
-	asked := *policy.GateCall(&d, &s, c, worldValid, worldEpoch).Suspend
+	asked := *policy.GateHooked(&d, &s, c, agent.PluginGate{}, worldValid, worldEpoch).Suspend
 	s = commit(t, s, "w1", asked)
 	s = commit(t, s, "w1", run.Decided{
 		Slot: 1, Call: "a", Approval: asked.Approval, Action: run.ActionApprove, Digest: asked.Digest,
 	})
 	approved, _ := s.Call("a")
-	require.True(t, policy.GateCall(&d, &s, approved, worldValid, worldEpoch).Run)
+	require.True(t, policy.GateHooked(&d, &s, approved, agent.PluginGate{}, worldValid, worldEpoch).Run)
 
 	changes := map[string]func(*agent.Definition, *run.AgentState, *run.Call){
 		"arguments": func(_ *agent.Definition, _ *run.AgentState, c *run.Call) { c.Input = json.RawMessage(`{"n":1.0}`) },
@@ -42,12 +42,12 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 	for name, change := range changes {
 		d, s, c := worldDefinition(), s, approved
 		change(&d, &s, &c)
-		g := policy.GateCall(&d, &s, c, worldValid, worldEpoch)
+		g := policy.GateHooked(&d, &s, c, agent.PluginGate{}, worldValid, worldEpoch)
 		require.False(t, g.Run, name)
 		require.NotNil(t, g.Refuse, name)
 		require.Equal(t, run.WhyVoided, g.Refuse.Reason, name)
 	}
-	old := policy.GateCall(&d, &s, approved, worldValid, approved.Grant.Expires)
+	old := policy.GateHooked(&d, &s, approved, agent.PluginGate{}, worldValid, approved.Grant.Expires)
 	require.False(t, old.Run)
 	require.Equal(t, run.WhyExpired, old.Refuse.Reason)
 }
@@ -71,14 +71,14 @@ func TestGateComparesTheGrantOfATool(t *testing.T) {
 	wire, _ := d.Tool("wire")
 	c := run.Call{ID: "a", Tool: "wire", Name: "wire", Input: []byte(`{}`), Effect: run.EffectNonIdempotent, Status: run.StatusResuming}
 	c.Grant = &run.Grant{Approval: "a1", Tool: true, Consumed: true, Digest: policy.ToolDigest(&d, &s, wire, c.Input, policy.Decision{Approvers: d.Permission.Approvers})}
-	require.True(t, policy.GateCall(&d, &s, c, worldValid, worldEpoch).Run)
+	require.True(t, policy.GateHooked(&d, &s, c, agent.PluginGate{}, worldValid, worldEpoch).Run)
 	for name, change := range map[string]func(*agent.Definition){
 		"the policy":    func(d *agent.Definition) { d.Permission.Default = agent.DefaultAsk },
 		"the approvers": func(d *agent.Definition) { d.Permission.Approvers = []string{"user:bo"} },
 		"the tool":      func(d *agent.Definition) { d.Tools[3].Description = "Something else." },
 	} {
 		other := worldDefinition(blocks, change)
-		g := policy.GateCall(&other, &s, c, worldValid, worldEpoch)
+		g := policy.GateHooked(&other, &s, c, agent.PluginGate{}, worldValid, worldEpoch)
 		require.NotNil(t, g.Refuse, name)
 		require.Equal(t, run.WhyVoided, g.Refuse.Reason, name)
 	}

@@ -51,7 +51,7 @@ func TestCallCutInItsArguments(t *testing.T) {
 			draft := run.NewDraft(started(t), "w1", worldTime(1))
 			require.NoError(t, draft.Add(policy.PlanReply(&d, &draft.State, agent.Reply{Model: "m", StopReason: stop,
 				Calls: []agent.ReplyCall{{ID: "c1", Name: "look", Input: json.RawMessage(input)}}}, 1, "")))
-			g := policy.GateCall(&d, &draft.State, draft.State.Live[0], tool.Validate, worldTime(1))
+			g := policy.GateHooked(&d, &draft.State, draft.State.Live[0], agent.PluginGate{}, tool.Validate, worldTime(1))
 			require.NotNil(t, g.Refuse, stop)
 			require.Equal(t, run.WhyInvalidArguments, g.Refuse.Reason)
 		}

@@ -83,7 +83,7 @@ func TestOnlyAPersonLetsACallBeTakenBack(t *testing.T) {
 		s := run.AgentState{Tenant: "default", Run: "r1", Agent: "refunds", Version: "1", Live: []run.Call{c}}
 		digest := policy.ToolDigest(d, &s, d.Tools[1], c.Input, policy.Decision{Approvers: d.Permission.Approvers})
 		s.Permissions.Tools = []run.ToolPermit{{Tool: "refunds.cancel", Approval: "a1", Digests: []string{digest}}}
-		g := policy.GateCall(d, &s, c, func(agent.ToolSpec, json.RawMessage) error { return nil }, worldEpoch)
+		g := policy.GateHooked(d, &s, c, agent.PluginGate{}, func(agent.ToolSpec, json.RawMessage) error { return nil }, worldEpoch)
 		if d.Permission.Default == agent.DefaultDeny {
 			require.NotNil(t, g.Refuse)
 			return

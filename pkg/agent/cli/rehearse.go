@@ -379,7 +379,7 @@ func (r *rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) (do
 		return fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For), false
 	}
 	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
-	g := policy.GateCall(d, s, c, tool.Validate, r.Now)
+	g := policy.GateHooked(d, s, c, agent.PluginGate{}, tool.Validate, r.Now)
 	switch {
 	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil:
 		// its own request is one of those that are open
