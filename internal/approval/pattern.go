@@ -30,9 +30,6 @@ const maxPatternPages = 4
 // usedAttr is the attribute that counts the claims under a standing grant.
 const usedAttr = "used"
 
-// RemainingUses is how many more claims the grant covers; 0 if its uses are not counted.
-func (g StandingGrant) RemainingUses() int { return max(0, g.Uses-g.Used) }
-
 func (g StandingGrant) toRunGrant() run.StandingGrant {
 	return run.StandingGrant{
 		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When,

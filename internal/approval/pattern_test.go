@@ -162,7 +162,7 @@ func TestA11AUseIsCountedOnce(t *testing.T) {
 		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 3}, func(t *testing.T, r *fixture) {
 			hookWrite(r.table, "refund#", nil, func() error { return errReset })
 			require.False(t, r.startRunWithArgs("k2", args))
-			require.Equal(t, 2, r.listStanding()[0].RemainingUses())
+			require.Equal(t, 1, r.listStanding()[0].Used)
 		})
 	}
 	for _, under := range []policyMode{replaysTool, replaysCall} {

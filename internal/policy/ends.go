@@ -164,9 +164,6 @@ func InterruptRun(s *run.AgentState, by, note string) run.Finished {
 	return end
 }
 
-// TextAttempts follows the last error of a call that was tried n times, for n from 2.
-func TextAttempts(n int) string { return fmt.Sprintf("\n[It was tried %d times.]", n) }
-
 // WrongOutput says what code finds wrong with an output that fits its schema.
 type WrongOutput string
 

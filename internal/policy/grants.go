@@ -11,11 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// SameStanding reports whether both lists have the same grants in the same order, with equal uses.
-func SameStanding(a, b []run.StandingGrant) bool {
-	return slices.EqualFunc(a, b, func(g, h run.StandingGrant) bool { return g.Same(h) && g.Used == h.Used })
-}
-
 // StandingDigest returns the digest of a permission to call a tool in every run of an agent: tenant, agent, tool,
 // policy and approvers. Run, version and call are not part of it. A changed tool, policy or list of approvers is
 // therefore not covered. Arguments are part of it if grants are for arguments (Permission.GrantsExactArguments).

@@ -195,7 +195,7 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 	}
 	tries := ""
 	if a.n > 1 { // a single execution is recorded by Ran or the claim
-		times, tries = a.n, policy.TextAttempts(a.n)
+		times, tries = a.n, fmt.Sprintf("\n[It was tried %d times.]", a.n)
 	}
 	switch {
 	case a.timedOut:

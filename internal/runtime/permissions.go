@@ -444,7 +444,8 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Standing: live}
 	}
 	found.Standing = a.checked.Standing
-	if !first && found.Revoked == nil && policy.SameStanding(known.Standing, found.Standing) {
+	same := func(g, h run.StandingGrant) bool { return g.Same(h) && g.Used == h.Used }
+	if !first && found.Revoked == nil && slices.EqualFunc(known.Standing, found.Standing, same) {
 		return nil
 	}
 	return d.Add(found)

@@ -194,7 +194,7 @@ func newGrant(g approval.StandingGrant) Grant {
 	return Grant{
 		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.With, g.Note, g.At, g.Expires,
 		g.Approvers, g.Above,
-		g.When, agent.ConditionWords(g.When), g.Uses, g.RemainingUses(),
+		g.When, agent.ConditionWords(g.When), g.Uses, max(0, g.Uses-g.Used),
 	}
 }
 
