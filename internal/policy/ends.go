@@ -49,8 +49,7 @@ func finalText(s *run.AgentState) string {
 		return replyPieces(s)
 	}
 	all, text := s.Messages.All(), ""
-	for i := len(all) - 1; i >= 0 && all[i].Role == run.RoleAssistant &&
-		all[i].Source.SameEvent(all[len(all)-1].Source); i-- {
+	for i := len(all) - 1; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Seen(s.Inferences) <= 1; i-- {
 		switch b := all[i].Block.(type) {
 		case run.Text:
 			text = b.Text + text
