@@ -99,7 +99,7 @@ func isAnalysed(s *run.AgentState, e run.Replied) bool {
 // judgeEmptyReply answers an empty reply with a nudge, which only the next request contains. The conversation keeps
 // neither. After too many empty replies in a row the run leaves its loop.
 func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
-	if !isAnalysed(s, e) || strings.TrimSpace(JoinPieces(s, e.Text)) != "" {
+	if !isAnalysed(s, e) || strings.TrimSpace(spoken(d, s, e)) != "" {
 		return e
 	}
 	e.Text, e.Reasoning = "", nil
@@ -125,7 +125,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	t := nextTally(s)
 	suspected := t.Entered > 0 && t.Entered < d.Analysis.TrustGate && t.Deflections < d.Analysis.DeflectionRetries
 	key := agent.WordIncomplete
-	why := ClassifyText(d.Analysis, JoinPieces(s, e.Text), suspected)
+	why := ClassifyText(d.Analysis, spoken(d, s, e), suspected)
 	switch why {
 	case "":
 		return e

@@ -43,10 +43,10 @@ func Fail(code run.ErrorCode, message string) run.Finished {
 }
 
 // finalText returns the model's final text: all texts of its newest turn, or of all turns of a reply that came in
-// pieces. It is "" if that turn has a call, or no text. Reasoning between the texts is left out.
-func finalText(s *run.AgentState) string {
+// pieces. It is "" if that turn has a call, or no text. Reasoning is left out.
+func finalText(d *agent.Definition, s *run.AgentState) string {
 	if s.Cut.Prompts > 0 {
-		return replyPieces(s)
+		return dialect.Spoken(d, replyPieces(s))
 	}
 	all, text := s.Messages.All(), ""
 	for i := len(all) - 1; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Seen(s.Inferences) <= 1; i-- {
@@ -57,14 +57,14 @@ func finalText(s *run.AgentState) string {
 			return ""
 		}
 	}
-	return text
+	return dialect.Spoken(d, text)
 }
 
 // requestedEnd returns the end that a stop policy or a plugin asked for. The output of a stopped run is the model's
 // final text, if there is one. The output of a run that a plugin ends is the newest text, if it has the requested
 // format.
 func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
-	end, stopped, text := endWithReason(s.Ending), s.Ending.Deferred(), finalText(s)
+	end, stopped, text := endWithReason(s.Ending), s.Ending.Deferred(), finalText(d, s)
 	end.Detail = s.EndingDetail
 	switch {
 	case d.Output.Format == agent.OutputJSON:
@@ -73,7 +73,7 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 			end.Output = value
 		}
 	case !stopped:
-		text = newestText(s)
+		text = dialect.Spoken(d, newestText(s))
 		fallthrough
 	case s.Correction == nil:
 		if text != "" {
@@ -173,7 +173,7 @@ func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" +
 func judgeOutput(
 	d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error,
 ) run.Replied {
-	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, JoinPieces(s, e.Text))), agent.OutputLimits)
+	value, err := jsonx.CompactJSON([]byte(spoken(d, s, e)), agent.OutputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
 	} else if err = valid(value); err != nil && !errors.As(err, new(WrongOutput)) {
@@ -197,7 +197,7 @@ func judgeOutput(
 
 // naturalEnd ends a run whose model has given its final answer, as text or by a tool.
 func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
-	said := dialect.Spoken(d, finalText(s))
+	said := finalText(d, s)
 	c, exits := s.Exit()
 	if exits {
 		said = loopBreakingText(c.Tool, c.Input)

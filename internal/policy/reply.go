@@ -206,6 +206,11 @@ func JoinPieces(s *run.AgentState, text string) string {
 	return replyPieces(s) + text
 }
 
+// spoken returns the text of a planned reply to s, joined to the pieces that it continues, without thinking.
+func spoken(d *agent.Definition, s *run.AgentState, e run.Replied) string {
+	return dialect.Spoken(d, JoinPieces(s, e.Text))
+}
+
 // Judge checks whether a planned reply to s may end the run, and adds a correction if it may not. Replies with calls,
 // and replies that are to be continued, do not end a run and are not checked. valid checks a value against the
 // definition's output schema; its error is for the model.

@@ -147,7 +147,7 @@ func haltAfterReply(d *agent.Definition, s *run.AgentState, e run.Replied) *run.
 	}
 	return firstHalt(stopInput{
 		d: d, s: s, inferences: s.Inferences + 1, streaks: streaksAfter(d, s, e), at: e.At,
-		tokens: s.Usage.Add(e.Usage).Total(), tools: run.Map(e.Calls, run.RepliedCall.Original), text: JoinPieces(s, e.Text),
+		tokens: s.Usage.Add(e.Usage).Total(), tools: run.Map(e.Calls, run.RepliedCall.Original), text: spoken(d, s, e),
 	})
 }
 
