@@ -43,13 +43,22 @@ func Fail(code run.ErrorCode, message string) run.Finished {
 }
 
 // finalText returns the model's final text: all texts of its newest turn, or of all turns of a reply that came in
-// pieces. It is "" if that turn has a call, or no text. Reasoning is left out.
+// pieces. It is "" if that turn has a call, or no text. Reasoning is left out, and what users have said since.
 func finalText(d *agent.Definition, s *run.AgentState) string {
 	if s.Cut.Prompts > 0 {
 		return dialect.Spoken(d, replyPieces(s))
 	}
 	all, text := s.Messages.All(), ""
-	for i := len(all) - 1; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Seen(s.Inferences) <= 1; i-- {
+	said := func(m run.Message) bool {
+		_, result := m.Block.(run.ToolResult)
+		return m.Role == run.RoleUser && !result
+	}
+	last := len(all) - 1
+	for last > 0 && said(all[last]) && all[last].Seen(s.Inferences) == 0 {
+		last--
+	}
+	for i := last; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Seen(s.Inferences) <= 1 &&
+		all[i].Source.SameEvent(all[last].Source); i-- {
 		switch b := all[i].Block.(type) {
 		case run.Text:
 			text = b.Text + text
