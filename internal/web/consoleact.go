@@ -52,10 +52,7 @@ func (c *console) newStartPage(r *http.Request, typed map[string]string, n *form
 	if typed == nil {
 		typed = q
 	}
-	name := typed["agent"]
-	if names := slices.Concat(c.Agents(), c.agentNames()); name == "" && len(names) > 0 {
-		name = names[0]
-	}
+	name := cmp.Or(slices.Concat([]string{typed["agent"]}, c.Agents(), c.agentNames())...)
 	page = startPage{frame: c.newFrame("Start a run", navRuns), Agents: c.agentOptions(name)[1:], Agent: name,
 		Typed: typed, Notice: n, Broken: c.Broken()[name]}
 	if d, ok := c.Definition(name); ok {

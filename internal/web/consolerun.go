@@ -146,10 +146,7 @@ func (c *console) newChatPage(r *http.Request, id string) (page runPage, err err
 			return page, err
 		}
 		page.Typed = map[string]string{}
-		page.With = q["agent"]
-		if names := slices.Concat(c.Agents(), c.agentNames()); page.With == "" && len(names) > 0 {
-			page.With = names[0]
-		}
+		page.With = cmp.Or(slices.Concat([]string{q["agent"]}, c.Agents(), c.agentNames())...)
 		if d, ok := c.Definition(page.With); ok && d.Input.Schema != nil {
 			page.Unable = "This agent takes input of a form."
 		}

@@ -57,11 +57,7 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 	}
 	words := strings.TrimSpace(q["q"])
 	if runID.MatchString(words) || approvalID.MatchString(words) || shortIDs.MatchString(words) {
-		whole := words
-		if len(words) < len("r")+25 {
-			whole, err = c.completeID(r.Context(), words)
-		}
-		if err == nil {
+		if whole, err := c.completeID(r.Context(), words); err == nil {
 			return page, movedPage(map[byte]string{'r': runsPath, 'a': approvalsPath}[words[0]] + whole)
 		}
 	}
@@ -186,9 +182,6 @@ func firstMessageText(all []policy.SeenMessage) string {
 // truncate returns the beginning of a text and the number of characters left out. What is cut has its secrets masked
 // first: nothing finds the half of one that is left.
 func truncate(s string, limit int) (begins string, left int) {
-	if len(s) <= limit {
-		return s, 0
-	}
 	if utf8.RuneCountInString(s) <= limit {
 		return s, 0
 	}

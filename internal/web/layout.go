@@ -197,7 +197,7 @@ var functions = template.FuncMap{
 	"spans": func(text any) show.Text { return readable(foreignText(text)) },
 	"exact": foreignText, // arguments: each of their characters counts
 	"title": func(k show.Kind) string { return titles[k] },
-	"words": show.Words, "arguments": newArguments, "nested": nested, "size": formatSize, "short": shortID,
+	"words": show.Words, "arguments": newArguments, "nested": nested, "short": shortID,
 	"status": newStatusLabel, "number": formatNumber, "usd": formatUSD,
 	"second": func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 	// Of datetime attributes: of a time, and of one in a text.
