@@ -266,6 +266,7 @@ func TestCardsSayWhatAnAnswerDoes(t *testing.T) {
 		require.Contains(t, page, "in every run of "+a.Agent+" for 30 days", path)
 		require.Contains(t, page, "the tool is not called any more in this run", path)
 	}
+	require.Equal(t, 2, strings.Count(w.do("GET", w.server.URL, nil).body, ` aria-describedby="`+a.ID+`-head"`), "a button says of what")
 	at := w.server.URL + "/approvals/" + a.ID
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve", "key", "key")
 	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
