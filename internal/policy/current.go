@@ -145,11 +145,11 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 		if dec.Verdict == agent.VerdictAllow && p.MayList() {
 			dec.Verdict = agent.VerdictAsk
 		}
-		switch {
-		case dec.Verdict == agent.VerdictDeny:
+		switch dec.Verdict {
+		case agent.VerdictDeny:
 			dec.Ceiling = true
 			return dec
-		case dec.Verdict == agent.VerdictAsk:
+		case agent.VerdictAsk:
 			above = append(above, dec)
 		}
 	}
