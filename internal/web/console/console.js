@@ -84,6 +84,7 @@
     if (away) { // the browser's own page of errors would lose what was typed
       e.preventDefault();
       say("Nothing was sent: the server cannot be reached. What you have typed is still here.", true);
+      soon(); // a page that is not read every few seconds finds out that the server is back
       return;
     }
     const decides = e.target.closest(".request-card") && e.submitter?.matches(".approve, .deny, .again");
@@ -234,7 +235,7 @@
         whole = false;
       }
       const status = page.getElementById("main").dataset.status;
-      if (alive(true) || status !== main.dataset.status) say(status);
+      if ((alive(true) || status !== main.dataset.status) && !document.querySelector(".refused")) say(status);
       main.dataset.status = status;
       document.title = page.title;
     } catch {
