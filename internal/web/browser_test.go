@@ -13,9 +13,11 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's
@@ -121,6 +123,22 @@ func TestB5SmallScreens(t *testing.T) {
 	phone.Eval(`[...document.querySelectorAll("button.approve, button.deny")].map((b) => b.getBoundingClientRect().top)`, &tops)
 	require.Len(t, tops, 2)
 	require.InDelta(t, tops[0], tops[1], 1)
+}
+
+// A line across what a model writes is one, and no dot in its middle.
+func TestConsoleDrawsLines(t *testing.T) {
+	w := newHarness(t, asks(five))
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}
+		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) {
+			return []policy.SeenMessage{{Message: run.Message{Role: run.RoleAssistant, Block: run.Text{Text: "Above\n\n---\n\nbelow"}}}}, nil
+		}
+	})
+	p := standins.StartBrowser(t).Open("lines", standins.PageOptions{})
+	require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/runs/"+id))
+	var width float64
+	p.Eval(`document.querySelector(".markdown hr").getBoundingClientRect().width`, &width)
+	require.Greater(t, width, 100.0)
 }
 
 // While the server cannot be reached nothing is sent, and what was typed stays: the browser's own page of errors would
