@@ -105,8 +105,7 @@ func mustDelayEnd(d *agent.Definition, s *run.AgentState) bool {
 
 // requestReply returns the request for a reply, within the limits (presets 2, Limits).
 func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) Action {
-	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
-	return Action{Kind: ActInfer, Lifecycle: l, Exhausted: exhausted}
+	return Action{Kind: ActInfer, Lifecycle: l, Exhausted: s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)}
 }
 
 // lifecycle says what the next request is about: a correction first, then tool results, then other input.

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -134,19 +133,18 @@ func roundStreaks(d *agent.Definition, s *run.AgentState) streakList {
 		all := !slices.ContainsFunc(round, func(c run.Call) bool { return !k.is(c) })
 		r = countStreak(d, r, k.streak, all)
 	}
-	succeeded := map[string]bool{}
+	counted := map[string]bool{} // a tool counts once in a round: the model made the calls without knowing of each other
 	for _, c := range round {
 		if c.Status == run.StatusSucceeded {
-			succeeded[c.Tool] = true
+			counted[c.Tool] = true
 			r = countStreak(d, r, failingTool+c.Tool, false)
 		}
 	}
-	failed := map[string]bool{} // calls of one round count once: the model made them without knowing of each other
 	for _, c := range round {
 		// a call that people, policy or plugins did not let run is no failure of the tool
 		broke := c.Reason == run.WhyToolError || c.Reason == run.WhyTimeout || c.Reason == run.WhyInvalidArguments
-		if broke && !succeeded[c.Tool] && !failed[c.Tool] {
-			failed[c.Tool] = true
+		if broke && !counted[c.Tool] {
+			counted[c.Tool] = true
 			r = countStreak(d, r, failingTool+c.Tool, true)
 		}
 	}
@@ -190,10 +188,7 @@ func isMistake(c *run.Correction) bool {
 
 // countMistake counts the mistake that the next request reminds the model of.
 func countMistake(d *agent.Definition, s *run.AgentState, r streakList) streakList {
-	if repeatLimit(d, sameMistake) == 0 {
-		return r
-	}
-	if text := Reminder(d, s); text != "" {
+	if text := Reminder(d, s); text != "" && repeatLimit(d, sameMistake) > 0 {
 		return r.next(sameMistake, text)
 	}
 	return r
@@ -255,8 +250,7 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 		return ""
 	}
 	same := func(b run.Call) bool {
-		return b.Tool == c.Original() && b.Name == c.Name &&
-			(bytes.Equal(b.Input, c.Input) || jsonx.CanonicalText(b.Input) == jsonx.CanonicalText(c.Input))
+		return b.Tool == c.Original() && b.Name == c.Name && jsonx.CanonicalText(b.Input) == jsonx.CanonicalText(c.Input)
 	}
 	found := ""
 	for _, b := range newestRoundCalls(s) {

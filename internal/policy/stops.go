@@ -130,14 +130,15 @@ func isForcedSummary(d *agent.Definition, s *run.AgentState) bool {
 
 // firstHalt returns the halt of the first stop policy that holds after a reply; nil = none holds.
 func firstHalt(x stopInput) *run.Halt {
-	switch c, holds := firstStop(replied, x); {
-	case !holds:
+	c, holds := firstStop(replied, x)
+	if !holds {
 		return nil
-	case c.end == nil:
-		return &run.Halt{Code: c.name}
-	default:
-		return &run.Halt{Code: c.name, Detail: c.end(x).Detail}
 	}
+	h := &run.Halt{Code: c.name}
+	if c.end != nil {
+		h.Detail = c.end(x).Detail
+	}
+	return h
 }
 
 // haltAfterReply checks the stop policies for a planned reply to s. A forced summary ends the run anyway.
