@@ -70,11 +70,6 @@ func requestMessages(d *agent.Definition, s *run.AgentState, a policy.Action) []
 // first reply.
 const maxBuiltBytes = 160 << 10
 
-// NeedsBuilder reports whether a context builder must still give the run s its first messages.
-func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {
-	return d.Builder != "" && !s.Built && s.Inferences == 0
-}
-
 // Built returns the event with the messages of a context builder: text and media of users, text of the model. Invalid
 // text is mended, and the default role is the user. If the builder gave nothing and nothing else says what the run
 // began with, the message is the default one (seed 000). The error may be shown.

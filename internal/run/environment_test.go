@@ -379,7 +379,7 @@ func (w *world) inferred(s *run.AgentState, a policy.Action) []step {
 		}
 		return steps
 	}
-	if !prompt.NeedsBuilder(&w.def, s) {
+	if w.def.Builder == "" || s.Built || s.Inferences > 0 {
 		return w.answeredBy(s)
 	}
 	var steps []step

@@ -25,7 +25,7 @@ func (e *badDefinition) Unwrap() error { return e.cause }
 // are added to the draft. A text that the run has kept is not built again. Errors are *badDefinition or the store's.
 func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string, error) {
 	def, d := a.def, a.draft
-	first := prompt.NeedsBuilder(def, &d.State)
+	first := def.Builder != "" && !d.State.Built && d.State.Inferences == 0 // the builder gives the first messages
 	if kept, inBlob, ok := prompt.KeptSystem(def, &d.State); ok && !first {
 		if !inBlob {
 			return kept, nil
