@@ -69,7 +69,9 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 		if id := policy.RequestOf(s, c); id != "" && id == target {
 			return id, "", true
 		}
-		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || policy.NamesSuspension(c, target)) {
+		id := run.ApprovalID(s.Run, c.ID, c.Asks)
+		ticket, pending := policy.SuspensionIDs(c) // also of a suspension that is decided: the decision may be a repeated one
+		if c.Asks > 0 && target != "" && slices.Contains([]string{id, ticket, pending}, target) {
 			return id, "", true
 		}
 	}

@@ -218,9 +218,9 @@ func TicketOf(c run.Call) (run.Ticket, bool) {
 	return t, true
 }
 
-// suspensionIDs returns the ids by which people may name a suspended call in a decision (seed 001): the suspension's,
+// SuspensionIDs returns the ids by which people may name a suspended call in a decision (seed 001): the suspension's,
 // and the pending call's, which permission plugins of the seed prefix with fc_.
-func suspensionIDs(c run.Call) (ticket, pending string) {
+func SuspensionIDs(c run.Call) (ticket, pending string) {
 	if t, ok := TicketOf(c); ok {
 		return t.ID, t.Pending.ID
 	}
@@ -232,20 +232,13 @@ func suspensionIDs(c run.Call) (ticket, pending string) {
 func FindSuspended(s *run.AgentState, target string) (run.Call, bool) {
 	for kind := range 4 {
 		for _, c := range s.Waits() {
-			ticket, pending := suspensionIDs(c)
+			ticket, pending := SuspensionIDs(c)
 			if target != "" && [...]string{c.ID, c.Wait.Approval, ticket, pending}[kind] == target {
 				return c, true
 			}
 		}
 	}
 	return run.Call{}, false
-}
-
-// NamesSuspension reports whether target names the call's newest suspension or its pending call, whether decided or
-// not. A repeated decision is recognised by it.
-func NamesSuspension(c run.Call, target string) bool {
-	ticket, pending := suspensionIDs(c)
-	return c.Asks > 0 && target != "" && (ticket == target || pending == target)
 }
 
 // SummaryShown returns what is left of evicted messages, as people see it: the notes, and the names of files.
