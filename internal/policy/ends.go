@@ -49,13 +49,11 @@ func finalText(d *agent.Definition, s *run.AgentState) string {
 		return dialect.Spoken(d, replyPieces(s))
 	}
 	all, text := s.Messages.All(), ""
-	said := func(m run.Message) bool {
-		_, result := m.Block.(run.ToolResult)
-		return m.Role == run.RoleUser && !result
-	}
 	last := len(all) - 1
-	for last > 0 && said(all[last]) && all[last].Seen(s.Inferences) == 0 {
-		last--
+	for ; last > 0 && all[last].Role == run.RoleUser && all[last].Seen(s.Inferences) == 0; last-- {
+		if _, result := all[last].Block.(run.ToolResult); result {
+			return ""
+		}
 	}
 	for i := last; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Seen(s.Inferences) <= 1 &&
 		all[i].Source.SameEvent(all[last].Source); i-- {
@@ -254,14 +252,9 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 		}
 	}
 	if err != nil {
-		return refuseArguments(d, c, err, Decision{})
+		return RefuseArguments(d, c, err, Decision{})
 	}
 	return Gate{Give: &agent.ToolResultData{Content: said}}
-}
-
-// RefuseWrongOutput returns the verdict on a loop-breaking call whose output code finds wrong.
-func RefuseWrongOutput(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
-	return refuseArguments(d, c, wrong, Decision{})
 }
 
 // loopBreakingText returns the text of a call whose arguments are valid: of a question, with its suggestions numbered.

@@ -113,7 +113,7 @@ func decideGate(
 		return g
 	}
 	if err := checkArguments(d, s, t, c, valid); err != nil {
-		return refuseArguments(d, c, err, dec)
+		return RefuseArguments(d, c, err, dec)
 	}
 	if asked, ok := TicketOf(c); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
@@ -246,7 +246,8 @@ func refuseCall(c run.Call, why run.CallReason, text string, dec Decision) Gate 
 	return Gate{Refuse: &run.CallFinished{Call: c.ID, IsError: true, Reason: why, Content: text}, Rule: dec}
 }
 
-func refuseArguments(d *agent.Definition, c run.Call, problem error, dec Decision) Gate {
+// RefuseArguments returns the verdict on a call whose arguments have a problem.
+func RefuseArguments(d *agent.Definition, c run.Call, problem error, dec Decision) Gate {
 	fields := map[string]any{"Tool": c.Name, "Problem": problem.Error()}
 	return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, fields), dec)
 }

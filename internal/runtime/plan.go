@@ -295,7 +295,7 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 			return policy.Gate{}, err
 		}
 		if problem != "" {
-			g = policy.RefuseWrongOutput(r.def, c, policy.WrongOutput(problem))
+			g = policy.RefuseArguments(r.def, c, policy.WrongOutput(problem), policy.Decision{})
 		}
 	}
 	if g.Run && r.recheckApprovals {
