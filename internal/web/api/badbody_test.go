@@ -298,7 +298,7 @@ func TestBadBodies(t *testing.T) {
 			for _, c := range badinput.Cases(b.good(example), of.keys) {
 				e.RequireRefused(t, c)
 				count++
-				if ofForm.MatchString(c.What) && c.Code == "" && !strings.HasPrefix(example, "REFUSED") {
+				if ofForm.MatchString(c.What) && c.Code == "" && !strings.HasPrefix(example, "REFUSED") && !eitherOr.MatchString(c.String()) {
 					require.Error(t, valid(d.body(op).Schema.Schema(), c.Body), "%s %s: %s", op, c, c.Body)
 				}
 			}
@@ -321,6 +321,9 @@ func TestBadBodies(t *testing.T) {
 
 // ofForm are the cases that a schema tells from good bodies.
 var ofForm = regexp.MustCompile("^(left out|of kind|an unknown key)")
+
+// eitherOr are keys of which a body has one or another. The document says so in words, as generators make no types of it.
+var eitherOr = regexp.MustCompile("^(/message/1/data|/message/2/blob|/answers/0/(call|error)): left out$")
 
 // emptyCode is what an empty object gives where that is not what a wrong text gives.
 var emptyCode = map[string]string{"POST /v1/runs": "400 unknown-agent"}

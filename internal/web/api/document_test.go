@@ -274,6 +274,7 @@ func (d *document) checkStream(t *testing.T, of *base.Schema, stream string) {
 var keywords = []string{
 	"$ref", "type", "enum", "const", "pattern", "format", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "items",
 	"properties", "required", "additionalProperties", "allOf", "anyOf", "oneOf", "not", "contentEncoding", "default", "description", "examples", "x-types",
+	"discriminator", "minProperties", "maxProperties",
 }
 
 // everySchema calls each with every schema in v, which is one itself or another part of the document.
@@ -289,7 +290,7 @@ func everySchema(where string, v any, schema bool, each func(where string, schem
 		}
 		for key, child := range v {
 			switch {
-			case key == "examples" || key == "enum" || key == "required" || schema && (key == "default" || key == "x-types"):
+			case key == "examples" || key == "enum" || key == "required" || schema && (key == "default" || key == "x-types" || key == "discriminator"):
 			case key == "properties" || key == "schemas":
 				for name, s := range child.(map[string]any) {
 					everySchema(where+"/"+key+"/"+name, s, true, each)

@@ -403,6 +403,25 @@ func TestDocumentHasOnlyKeywords(t *testing.T) {
 	require.Greater(t, n, 150)
 }
 
+// Generators of clients make a type of each component, whatever its kind, and none of an enum without a type.
+func TestDocumentMakesTypes(t *testing.T) {
+	text := must(os.ReadFile(openapiFile))
+	var root map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &root))
+	everySchema("", root, false, func(where string, s map[string]any) {
+		if s["enum"] != nil || s["const"] != nil {
+			require.NotNil(t, s["type"], where)
+		}
+	})
+	kinds := map[string]string{}
+	for kind, named := range root["components"].(map[string]any) {
+		for name := range named.(map[string]any) {
+			require.Empty(t, kinds[name], "%s of %s", name, kind)
+			kinds[name] = kind
+		}
+	}
+}
+
 // What the document shows is valid by the document.
 func TestExamplesAreValid(t *testing.T) {
 	d := readDocument(t)
