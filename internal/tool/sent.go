@@ -16,8 +16,8 @@ var Combining = []string{"allOf", "anyOf", "oneOf", "not", "enum"}
 // ForModel returns a tool's description and schema in the form that a model's service takes. One refused tool fails
 // every request that offers it. allows reports which keywords the service takes at the top of a schema. The other ones
 // go into the description, and the properties of their branches become properties of the tool. The schema becomes an
-// object with properties, and each of its lists gets items. A call's arguments are still checked against the whole
-// schema.
+// object with properties, each of its lists gets items, and definitions that nothing refers to go. A call's arguments
+// are still checked against the whole schema.
 func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description string, schema json.RawMessage) {
 	if len(t.Schema) == 0 {
 		return t.Description, json.RawMessage(`{"type":"object","properties":{}}`)
@@ -27,7 +27,8 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 	if err != nil || !ok {
 		return t.Description, t.Schema
 	}
-	changed := change(top, addItems) || top["type"] != "object"
+	changed := dropUnusedDefinitions(top)
+	changed = change(top, addItems) || changed || top["type"] != "object"
 	properties, ok := top["properties"].(map[string]any)
 	if !ok {
 		properties, changed = map[string]any{}, true
@@ -67,6 +68,54 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 	}
 	return t.Description, schema
 }
+
+// dropUnusedDefinitions removes the definitions that nothing refers to, and reports whether there were any. Some servers
+// repeat all of theirs in each tool, and every request would pay for them.
+func dropUnusedDefinitions(top map[string]any) (dropped bool) {
+	rest, unused, plain := maps.Clone(top), map[string]any{}, true
+	for _, key := range definitionKeys {
+		named, _ := top[key].(map[string]any)
+		delete(rest, key)
+		for name, s := range named {
+			unused["#/"+key+"/"+name] = s
+			plain = plain && !strings.ContainsAny(name, "~/%") // such a name is written otherwise in a reference
+		}
+	}
+	var use func(v any)
+	use = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, part := range v {
+				use(part)
+			}
+		case map[string]any:
+			ref, _ := v["$ref"].(string)
+			plain = plain && v["$dynamicRef"] == nil && (ref == "" || ref == "#" || strings.HasPrefix(ref, "#/"))
+			for at, s := range unused {
+				if ref == at || strings.HasPrefix(ref, at+"/") {
+					delete(unused, at)
+					use(s)
+				}
+			}
+			for _, part := range v {
+				use(part)
+			}
+		}
+	}
+	if use(rest); !plain {
+		return false
+	}
+	for _, key := range definitionKeys {
+		named, _ := top[key].(map[string]any)
+		maps.DeleteFunc(named, func(name string, _ any) bool { _, is := unused["#/"+key+"/"+name]; return is })
+		if len(named) == 0 {
+			delete(top, key)
+		}
+	}
+	return len(unused) > 0
+}
+
+var definitionKeys = []string{"$defs", "definitions"}
 
 // asList returns a list as it is, and any other value as the only one of a list.
 func asList(value any) []any {

@@ -37,6 +37,11 @@ func TestForModel(t *testing.T) {
 		{"branches that disagree", plain, `{"type":"object","properties":{},"oneOf":[{"properties":{"a":{"type":"null"}}}],"anyOf":[{"properties":{"a":{"minimum":1}}}]}`,
 			`{"type":"object","properties":{"a":{"minimum":1}}}`,
 			"d\n\nThe arguments must also fit this JSON Schema: {\"anyOf\":[{\"properties\":{\"a\":{\"minimum\":1}}}],\"oneOf\":[{\"properties\":{\"a\":{\"type\":\"null\"}}}]}"},
+		{"definitions", anything, `{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"items":{"$ref":"#/definitions/b/not"}},"c":{"$ref":"#/$defs/d"},"d":{}},"definitions":{"b":{},"e":true}}`,
+			`{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"items":{"$ref":"#/definitions/b/not"}}},"definitions":{"b":{}}}`, "d"},
+		{"no definition in use", anything, `{"type":"object","properties":{},"$defs":{"a":{"$ref":"#/$defs/a"}}}`, `{"type":"object","properties":{}}`, "d"},
+		{"definitions that are referred to otherwise", anything, `{"type":"object","properties":{"a":{"$ref":"#b"}},"$defs":{"b":{"$anchor":"b"},"c":{}}}`, "", "d"},
+		{"definitions whose names are escaped", anything, `{"type":"object","properties":{"a":{"$ref":"#/$defs/b~1c"}},"$defs":{"b/c":{},"d~":{}}}`, "", "d"},
 		{"nova", nova, `{"$schema":"x","type":"object","properties":{},"required":[],"additionalProperties":false}`,
 			`{"type":"object","properties":{},"required":[]}`, "d"},
 	} {
