@@ -220,7 +220,7 @@ func ValidSlack(s string) bool { return isSlackID(s, "UW") }
 
 // isSlackID reports whether s is one of Slack's ids: a letter of first, then capitals and digits.
 func isSlackID(s, first string) bool {
-	if len(s) < 3 || len(s) > 40 || !strings.ContainsRune(first, rune(s[0])) {
+	if len(s) < 2 || len(s) > 40 || !strings.ContainsRune(first, rune(s[0])) {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool { return (r < 'A' || r > 'Z') && (r < '0' || r > '9') })
