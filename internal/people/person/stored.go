@@ -147,19 +147,12 @@ func Count(ctx context.Context, t store.Table, tenant string) (n int, err error)
 }
 
 func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]json.RawMessage, error) {
+	items, err := store.ReadAll(ctx, t, store.Range{PK: pk})
 	out := map[string]json.RawMessage{}
-	for r := (store.Range{PK: pk}); ; {
-		page, err := t.Query(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		for _, it := range page.Items {
-			out[it.SK] = it.Body
-		}
-		if r.Cursor = page.Cursor; r.Cursor == "" {
-			return out, nil
-		}
+	for _, it := range items {
+		out[it.SK] = it.Body
 	}
+	return out, err
 }
 
 func writeBody(ctx context.Context, t store.Table, pk, sk string, body json.RawMessage) error {
