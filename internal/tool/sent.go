@@ -69,8 +69,8 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 	return t.Description, schema
 }
 
-// dropUnusedDefinitions removes the definitions that nothing refers to, and reports whether there were any. Some servers
-// repeat all of theirs in each tool, and every request would pay for them.
+// dropUnusedDefinitions removes the definitions that nothing refers to, and reports whether there were any. Some
+// servers repeat all of theirs in each tool, and every request would pay for them.
 func dropUnusedDefinitions(top map[string]any) (dropped bool) {
 	rest, unused, plain := maps.Clone(top), map[string]any{}, true
 	for _, key := range definitionKeys {
