@@ -243,7 +243,7 @@ func (d *Desk) tallyApproval(
 		counted.Editor = editor
 	}
 	if counted.Standing && decided.holdsByRecordAlone(decided.Permissions[0]) {
-		counted.Permit, counted.Standing = "", false
+		counted.Permit, counted.Standing = "", false // else this run's like calls would be covered beside the record
 	}
 	return counted, decided, nil
 }

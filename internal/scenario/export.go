@@ -38,7 +38,8 @@ func Export(ctx context.Context, from Recorded, id string, redact bool, known ag
 	x := &exporter{ctx: ctx, from: from, agents: map[string]*recordedAgent{}, children: map[string][]outcome{}}
 	if redact {
 		kept := map[string]bool{"user": true, "group": true, "true": true, "false": true, "null": true,
-			"thinking": true, "tool": true, "server": true, "name": true, "arguments": true} // of calls as text
+			// the tags of thinking and of calls as text
+			"thinking": true, "tool": true, "server": true, "name": true, "arguments": true}
 		x.redactor = &redactor{kept: kept, replacements: map[string]string{}, counts: map[string]int{}}
 	}
 	data, err := x.export(id)

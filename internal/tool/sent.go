@@ -102,7 +102,8 @@ func dropUnusedDefinitions(top map[string]any) (dropped bool) {
 			}
 		}
 	}
-	if use(rest); !plain {
+	use(rest)
+	if !plain { // a reference may mean any of them
 		return false
 	}
 	for _, key := range definitionKeys {
