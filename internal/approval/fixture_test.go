@@ -15,12 +15,10 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -95,7 +93,7 @@ func newFixture(t *testing.T) *fixture {
 	r.def = &d
 	r.ports = runtime.Ports{
 		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: store.NewMemoryBlobs(), Model: r, Tools: r,
-		Valid: tool.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
+		Valid: tool.Validate, Waiter: r, Clock: c, IDs: clock.SeededIDs(c, 1),
 	}
 	return r
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -87,7 +86,7 @@ type Links struct {
 	Ring  func() (*secrets.Ring, error)
 	Sign  func() (*secrets.Ring, error) // its newest key signs; nil = Ring
 	Clock clock.Clock
-	IDs   *ids.Source
+	IDs   *clock.IDs
 	Base  func() string // address of the pages, as https://api.example.com; "" = no links
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -50,7 +49,7 @@ func newLinkFixture(t testing.TB, keys string) *linkFixture {
 	t.Helper()
 	w := &linkFixture{table: store.NewMemory(), now: noon}
 	clk := fixedClock{clock.System(), &w.now}
-	w.links = &approval.Links{Table: w.table, Ring: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
+	w.links = &approval.Links{Table: w.table, Ring: newRing(t, keys), Clock: clk, IDs: clock.SeededIDs(clk, 1), Base: func() string { return "https://api.example.com/" }}
 	return w
 }
 

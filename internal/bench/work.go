@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -62,7 +61,7 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 		return nil, err
 	}
 	l.Machine, err = local.New(local.Config{
-		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Clock: b.clock, IDs: ids.System(b.clock),
+		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Clock: b.clock, IDs: clock.NewIDs(b.clock),
 		Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
 		Agents: func(string) (*agent.Definition, bool) { return nil, false },
 	})

@@ -28,20 +28,17 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign"
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/standins"
-
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/runtime"
-
-	"github.com/countersign/countersign"
-	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
@@ -131,7 +128,7 @@ func startServices(t *testing.T, model *standins.Bedrock, options ...option) *de
 	t.Helper()
 	cfg := standins.DynamoDBConfig(t) // skips, and says why, where DynamoDB Local cannot run
 	clk := clock.System()
-	draw := ids.System(clk)
+	draw := clock.NewIDs(clk)
 	p, err := project()
 	require.NoError(t, err)
 	d := &deployment{t: t, clock: clk, project: p, functions: map[string]*standins.Lambda{}, ledger: t.TempDir() + "/ledger", vault: fakeSecrets{}}
@@ -212,7 +209,7 @@ func (d *deployment) startAPI() (url string) {
 }
 
 // startEngine starts the interpreter of the deployed state machine, which invokes the real bootstraps.
-func (d *deployment) startEngine(draw *ids.Source) {
+func (d *deployment) startEngine(draw *clock.IDs) {
 	d.t.Helper()
 	def, err := asl.Parse(countersign.StateMachine, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve", "Partition": "aws"})
 	require.NoError(d.t, err)

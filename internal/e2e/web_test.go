@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/secrets"
 )
 
@@ -78,7 +78,7 @@ func (d *deployment) signedLink(a approval.Approval, to string) string {
 	require.NoError(d.t, err)
 	links := &approval.Links{
 		Table: d.ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil },
-		Clock: d.clock, IDs: ids.System(d.clock), Base: func() string { return d.apiURL },
+		Clock: d.clock, IDs: clock.NewIDs(d.clock), Base: func() string { return d.apiURL },
 	}
 	at, err := links.URL(d.t.Context(), a, to, "email")
 	require.NoError(d.t, err)

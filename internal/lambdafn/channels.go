@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -179,6 +178,6 @@ func links(p runtime.Ports, ring func() (*secrets.Ring, error), getenv func(stri
 	}
 	base := getenv(envWebURL)
 	return &approval.Links{
-		Table: p.Table, Ring: ring, Clock: p.Clock, IDs: ids.System(p.Clock), Base: func() string { return base },
+		Table: p.Table, Ring: ring, Clock: p.Clock, IDs: clock.NewIDs(p.Clock), Base: func() string { return base },
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
@@ -88,7 +87,7 @@ func deploy(t *testing.T, model string, change ...func(*agent.Definition)) *stac
 	blobs := store.NewMemoryBlobs()
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
-		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: s.agents.Tools(), Agents: s.agents.Agent, Clock: c, IDs: ids.System(c),
+		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: s.agents.Tools(), Agents: s.agents.Agent, Clock: c, IDs: clock.NewIDs(c),
 		Executions: local.NewExecutions(store.NewMemory()),
 	})
 	require.NoError(t, err)

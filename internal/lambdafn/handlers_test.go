@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -57,7 +56,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		d.Deployment = &Deployment{
 			Ports: runtime.Ports{
 				Table: d.rows, Journal: store.NewJournal(d.rows, 0), Blobs: blobs, Model: d, Tools: d,
-				Valid: tool.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
+				Valid: tool.Validate, Waiter: d, Clock: c, IDs: clock.SeededIDs(c, 1),
 			},
 			Definitions: runtime.PinnedDefinitions(blobs),
 			Agents: func(name string) (*agent.Definition, bool) {

@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/show"
@@ -139,7 +138,7 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 	c := f.Ports.Clock
 	return &web.OIDC{
 		Issuer: f.getenv(EnvOIDCIssuer), ClientID: client, Secret: f.secret(EnvOIDCSecret), Base: f.getenv(envWebURL),
-		Ring: ring, Identify: who.TokenCaller, Admit: f.Admit, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
+		Ring: ring, Identify: who.TokenCaller, Admit: f.Admit, IDs: clock.NewIDs(c), Clock: c, Log: f.Deployment.Log,
 		Client: &http.Client{Timeout: 10 * time.Second},
 	}, nil
 }
@@ -458,7 +457,7 @@ func StoredTable(cfg aws.Config, getenv func(string) string) (store.Table, error
 		return nil, err
 	}
 	clk := clock.System()
-	draw := ids.System(clk)
+	draw := clock.NewIDs(clk)
 	return store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter), nil
 }
 

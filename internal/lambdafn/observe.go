@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -38,7 +37,7 @@ func Watch(
 ) (*Observer, *observe.Telemetry, error) {
 	o := &Observer{Clock: c}
 	sends, err := observe.TelemetryFromEnv(context.Background(), getenv, x, observe.TelemetryConfig{
-		Clock: c, Random: ids.System(c).Fill, Log: log,
+		Clock: c, Random: clock.NewIDs(c).Fill, Log: log,
 	})
 	if err != nil || sends == nil {
 		return o, nil, err

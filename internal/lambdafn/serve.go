@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/model/openai"
@@ -127,7 +126,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	}
 	waiter.Trace = observe.XRayHeader
 	clk := clock.System()
-	draw := ids.System(clk)
+	draw := clock.NewIDs(clk)
 	budget, err := readTenantBudget(getenv)
 	if err != nil {
 		return nil, err
@@ -331,7 +330,7 @@ func addModels(f *function) error {
 	}
 	p, all := &f.Ports, f.newModels(onDelta)
 	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
-	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all)
+	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, clock.NewIDs(p.Clock).Jitter), m, runtime.NewToolIndex(all)
 	return nil
 }
 

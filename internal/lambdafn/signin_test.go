@@ -31,7 +31,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
@@ -98,7 +97,7 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 		back.Set("error", "access_denied")
 		back.Set("error_description", "<b>call 555-0100</b>")
 	default:
-		code := ids.System(clock.System()).Token()
+		code := clock.NewIDs(clock.System()).Token()
 		p.open[code] = q
 		back.Set("code", code)
 	}
@@ -186,14 +185,14 @@ func newSiteOn(t *testing.T, serve serving, rule agent.Rule, change ...func(*lam
 	s.Server = serve(http.HandlerFunc(s.forward))
 	t.Cleanup(s.Close)
 	loadRing := func() (*secrets.Ring, error) { return ring, nil }
-	s.links = &approval.Links{Table: s.table, Ring: loadRing, Clock: s.clock, IDs: ids.System(s.clock), Base: func() string { return s.URL }}
+	s.links = &approval.Links{Table: s.table, Ring: loadRing, Clock: s.clock, IDs: clock.NewIDs(s.clock), Base: func() string { return s.URL }}
 	people, err := person.Read([]byte(`{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "name": "Ana Lima"},
 		"user:eve": ["group:operators"]}}}`))
 	require.NoError(t, err)
 	d.Links, d.People, d.Live = s.links, people, s.table
 	d.SignIn = &web.OIDC{
 		Issuer: s.provider.URL, ClientID: clientID, Secret: func(context.Context) (string, error) { return clientSecret, nil }, Base: s.URL, Ring: loadRing, Clock: s.clock,
-		IDs: ids.System(s.clock), Identify: lambdafn.Identity{}.TokenCaller, Admit: d.Admit, Client: s.provider.Client(), Log: s.log(),
+		IDs: clock.NewIDs(s.clock), Identify: lambdafn.Identity{}.TokenCaller, Admit: d.Admit, Client: s.provider.Client(), Log: s.log(),
 	}
 	for _, c := range change {
 		c(d)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -41,7 +40,7 @@ var tables = []struct {
 	{"dynamodb", 2, func(t *testing.T) func() store.Table {
 		cfg := standins.DynamoDBConfig(t) // skips, and says why, where DynamoDB Local cannot run
 		return func() store.Table {
-			return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
+			return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), clock.NewIDs(clock.System()).Key)
 		}
 	}},
 }

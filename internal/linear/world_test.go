@@ -27,11 +27,9 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -86,7 +84,7 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 	if wrap != nil {
 		table = wrap(table)
 	}
-	draw := ids.Seeded(w.clock, uint64(seed))
+	draw := clock.SeededIDs(w.clock, uint64(seed))
 	if seed%2 == 0 { // as in a deployment, the lowest layer retries throttled requests
 		table = store.Resend(table, w.clock, func(limit time.Duration) time.Duration { return draw.Jitter(limit) / 25 })
 	}

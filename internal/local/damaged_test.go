@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -77,7 +76,7 @@ func (r *rolledBack) open() {
 	var err error
 	r.machine, err = New(Config{
 		Table: r.table, Blobs: r.blobs, Model: replying{calls("c1", "pay", `{"amount":40}`), farewell}, Tools: r, Clock: r.clock,
-		IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: r.executions,
+		IDs: clock.SeededIDs(r.clock, uint64(7+len(r.table.All()))), Executions: r.executions,
 		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
 	})
 	require.NoError(r.t, err)

@@ -17,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people/mail"
@@ -63,7 +62,7 @@ func Open(
 	blobs, err := bolt.OpenFolder(filepath.Join(dir, "blobs"))
 	if err == nil {
 		models := newModels(model, blobs)
-		c.Table, c.Blobs, c.Executions, c.IDs = t, blobs, NewExecutions(t), ids.System(c.Clock)
+		c.Table, c.Blobs, c.Executions, c.IDs = t, blobs, NewExecutions(t), clock.NewIDs(c.Clock)
 		c.Model, c.Wrap, c.Tools, c.Hooks = models, models.resetScripts, r.Tools(), r.Hooks()
 		c.Reaps, c.Warm, c.SharesRuns = true, 256, true
 		if c.Agents == nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -329,7 +328,7 @@ func (l telling) machine(db *bolt.Table, k *marks) (*Machine, error) {
 	return New(Config{
 		Table: k.table(db, "table"), Blobs: k.blobs(blobs), Model: killableModel{s, k}, Tools: killable{k, filepath.Join(l.Home, "ledger")},
 		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
-		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(k.table(db, "execution")), Warm: 4,
+		Clock:  c, IDs: clock.NewIDs(c), Executions: NewExecutions(k.table(db, "execution")), Warm: 4,
 	})
 }
 

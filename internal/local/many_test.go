@@ -27,7 +27,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -181,7 +180,7 @@ func linksOver(t *testing.T, table store.Table) *approval.Links {
 	ring, err := secrets.Parse(text)
 	require.NoError(t, err)
 	return &approval.Links{
-		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
+		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: clock.NewIDs(c),
 		Base: func() string { return "https://countersign.example" },
 	}
 }

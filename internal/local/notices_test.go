@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/run"
@@ -65,7 +64,7 @@ func newOfficeOf(t *testing.T, with Config) *office {
 		with.Model = asker
 	}
 	with.Tools, with.Agents = set, func(string) (*agent.Definition, bool) { return nil, false }
-	with.Clock, with.IDs = c, ids.System(c)
+	with.Clock, with.IDs = c, clock.NewIDs(c)
 	m, err := New(with)
 	require.NoError(t, err)
 	return &office{m, *define(t, "payer", pay.Spec())}

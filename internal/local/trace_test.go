@@ -18,7 +18,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/policy"
@@ -96,7 +95,7 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 	defer srv.Close()
 	dir, clk, seen := filepath.Join(t.TempDir(), "home"), clock.System(), tracetest.NewInMemoryExporter()
 	sends := observe.NewTelemetry(observe.TelemetryConfig{
-		Clock: clk, Random: ids.System(clk).Fill, Spans: sdktrace.NewSimpleSpanProcessor(seen),
+		Clock: clk, Random: clock.NewIDs(clk).Fill, Spans: sdktrace.NewSimpleSpanProcessor(seen),
 	})
 	remotes, err := Remotes(dir, func(name string) string {
 		return map[string]string{egress.EnvPrivate: strings.TrimPrefix(srv.URL, "http://")}[name]

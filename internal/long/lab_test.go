@@ -23,7 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -69,7 +68,7 @@ var stores = map[string]func(t *testing.T) store.Table{
 	"dynamo": func(t *testing.T) store.Table {
 		t.Helper()
 		cfg := standins.DynamoDBConfig(t)
-		return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
+		return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), clock.NewIDs(clock.System()).Key)
 	},
 }
 
@@ -122,7 +121,7 @@ func newLab(t *testing.T, s setup) *lab {
 	}
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: l.blobs, Model: s.model, Tools: set, Agents: func(string) (*agent.Definition, bool) { return l.def, true },
-		Clock: clock.System(), IDs: ids.System(clock.System()), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: hear, Warm: s.warm,
+		Clock: clock.System(), IDs: clock.NewIDs(clock.System()), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: hear, Warm: s.warm,
 		Trouble: func(function string, err error) { l.ended.trouble(fmt.Errorf("%s: %w", function, err)) },
 	})
 	require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -96,7 +96,7 @@ func TestSamplingIsDecidedOnce(t *testing.T) {
 	written := map[bool]bool{}
 	for seed := range uint64(8) {
 		inWorld(t, func(w *world) {
-			w.ids = ids.Seeded(w.clock, seed)
+			w.ids = clock.SeededIDs(w.clock, seed)
 			w.payAna()
 			r := w.runTo(nil)
 			time.Sleep(20 * time.Hour)

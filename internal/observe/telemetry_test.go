@@ -15,7 +15,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe"
 )
 
@@ -51,7 +50,7 @@ func inBubble(
 	synctest.Test(t, func(t *testing.T) {
 		clk, col, log := clock.System(), &collector{}, []string{}
 		config := observe.TelemetryConfig{
-			Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
+			Clock: clk, Random: clock.SeededIDs(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
 			Spans: sdktrace.NewBatchSpanProcessor(col, sdktrace.WithBatchTimeout(24*time.Hour)),
 		}
 		for _, m := range metrics {
@@ -145,7 +144,7 @@ func TestFromEnvOfAFunction(t *testing.T) {
 			var log strings.Builder
 			clk := clock.System()
 			tel, err := observe.TelemetryFromEnv(t.Context(), func(name string) string { return c.env[name] }, observe.OTLP{}, observe.TelemetryConfig{
-				Clock: clk, Random: ids.System(clk).Fill, Log: func(text string) { log.WriteString(text) },
+				Clock: clk, Random: clock.NewIDs(clk).Fill, Log: func(text string) { log.WriteString(text) },
 			})
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)

@@ -23,16 +23,13 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/observe"
-
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -48,7 +45,7 @@ type world struct {
 	t         *testing.T
 	collector *tracetest.InMemoryExporter
 	clock     clock.Clock
-	ids       *ids.Source
+	ids       *clock.IDs
 	table     *fault.Table
 	blobs     store.Blobs
 	def       agent.Definition
@@ -74,7 +71,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 func newWorld(t *testing.T) *world {
 	c := clock.System()
-	w := &world{t: t, collector: tracetest.NewInMemoryExporter(), clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
+	w := &world{t: t, collector: tracetest.NewInMemoryExporter(), clock: c, ids: clock.SeededIDs(c, 7), functions: map[string]*function{}, script: &script{}}
 	w.table, w.blobs = fault.NewTable(store.NewMemory()), store.NewMemoryBlobs()
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)

@@ -23,7 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
@@ -193,7 +192,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
-		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Publish: l, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
+		Clock: c, IDs: clock.SeededIDs(c, 1), Executions: l.executions, Publish: l, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
 	})
 	require.NoError(t, err)
 	l.handlers = map[string]*lambdafn.Deployment{}

@@ -19,12 +19,10 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -44,7 +42,7 @@ type world struct {
 	model  *scripted
 	tools  tools
 	waiter *executions
-	ids    *ids.Source
+	ids    *clock.IDs
 	def    *agent.Definition
 	ports  runtime.Ports
 	pinned runtime.Definitions
@@ -73,7 +71,7 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 	table.KeepWrites()
 	blobs := store.NewMemoryBlobs()
 	w := &world{
-		t: t, ctx: context.Background(), counts: counts, table: table, ids: ids.Seeded(c, 1), model: &scripted{}, tools: tools{},
+		t: t, ctx: context.Background(), counts: counts, table: table, ids: clock.SeededIDs(c, 1), model: &scripted{}, tools: tools{},
 		waiter: &executions{
 			status: map[string]runtime.ExecutionStatus{}, settled: map[string]bool{}, began: map[string]runtime.Execution{}, inputs: map[string]string{},
 		},

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // recordBoundary records the state in which a handler begins alone, and reports whether the simulation ends there
@@ -124,13 +124,13 @@ func readInstant(b []byte, n int) (time.Time, int) {
 
 // recordedIDs remembers the random ids that it returned, so that canonicalize finds them.
 type recordedIDs struct {
-	*ids.Source
+	*clock.IDs
 	seen map[string]bool
 }
 
-func (r *recordedIDs) Writer() string { return r.record(r.Source.Writer()) }
-func (r *recordedIDs) Token() string  { return r.record(r.Source.Token()) }
-func (r *recordedIDs) Key() string    { return r.record(r.Source.Key()) }
+func (r *recordedIDs) Writer() string { return r.record(r.IDs.Writer()) }
+func (r *recordedIDs) Token() string  { return r.record(r.IDs.Token()) }
+func (r *recordedIDs) Key() string    { return r.record(r.IDs.Key()) }
 
 func (r *recordedIDs) record(id string) string {
 	r.seen[id] = true

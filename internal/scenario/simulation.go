@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -133,7 +132,7 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		Options: o, scriptedRuns: map[string]*scriptedRun{}, clock: v, injector: fault.New(v, o.Faults...),
 		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(),
 		endSignal: v.NewSignal(), intervened: map[int]bool{}, acceptedMessages: map[string]string{},
-		randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
+		randomIDs: &recordedIDs{clock.SeededIDs(v, 1), map[string]bool{}},
 	}
 	sim.injector.Before(sim.interveneBefore)
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")

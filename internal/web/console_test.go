@@ -20,7 +20,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -143,7 +143,7 @@ func TestAgentPageHasEveryGrant(t *testing.T) {
 // console is the world's console, for somebody.
 func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
-		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token", IDs: ids.System(w.clk),
+		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token", IDs: clock.NewIDs(w.clk),
 		Read: runs{}, Conversation: func(context.Context, string) ([]policy.SeenMessage, error) { return nil, nil },
 		Arguments: func(context.Context, string, string, []byte) ([]show.Row, error) { return nil, nil },
 		Agents:    func() []string { return nil }, Definition: func(string) (*agent.Definition, bool) { return nil, false },

@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people/notify"
@@ -147,7 +146,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 	blobs, err := bolt.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	w.m, err = local.New(local.Config{
-		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),
+		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: clock.NewIDs(w.clk),
 		Executions: local.NewExecutions(store.NewMemory()), Warm: 10,
 	})
 	require.NoError(t, err)
@@ -163,7 +162,7 @@ func (w *harness) servePages() {
 	ring, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(w.t, err)
 	w.links = &approval.Links{
-		Table: w.m.Ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: w.clk, IDs: ids.System(w.clk),
+		Table: w.m.Ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: w.clk, IDs: clock.NewIDs(w.clk),
 		Base: func() string { return w.server.URL },
 	}
 	w.pages = &web.Pages{

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -38,7 +37,7 @@ type OIDC struct {
 	// Admit refuses whoever may not be here any more, at the sign-in and at each request of a session; see Identify for
 	// its errors.
 	Admit  func(ctx context.Context, who api.Caller) error
-	IDs    *ids.Source
+	IDs    *clock.IDs
 	Clock  clock.Clock
 	Client *http.Client // for the provider
 	Log    *slog.Logger // of failed sign-ins, without content; nil = none

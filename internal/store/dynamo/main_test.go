@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
@@ -27,7 +26,7 @@ func realEngine(t testing.TB) (aws.Config, string) {
 }
 
 // token draws the client request tokens of transactions.
-var token = ids.System(clock.System()).Key
+var token = clock.NewIDs(clock.System()).Key
 
 func TestConformance(t *testing.T) {
 	storetest.Table(t, func(t *testing.T) store.Table {

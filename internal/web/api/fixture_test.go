@@ -17,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
@@ -102,7 +101,7 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 	b.feed = api.NewFeed(c)
 	var err error
 	b.Machine, err = local.New(local.Config{
-		Table: b.table, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
+		Table: b.table, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: clock.NewIDs(c),
 		Executions: b.executions, Sink: b.feed, Warm: 10,
 	})
 	require.NoError(t, err)

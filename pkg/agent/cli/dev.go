@@ -20,7 +20,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/slack"
@@ -87,7 +87,7 @@ func (c *devCommand) parseAddr() (host, port string, err error) {
 
 // serve listens, resumes open runs, and waits for the interrupt or an error of the server.
 func (c *devCommand) serve(ctx context.Context, e *engine, host, port string, as policy.Principal) error {
-	token, err := readToken(e.home.Dir, ids.System(e.p.clock).Token)
+	token, err := readToken(e.home.Dir, clock.NewIDs(e.p.clock).Token)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func closeUnused(s *http.Server) {
 // newConsole returns the web console of an engine. The console reads and acts through the API client, and decides
 // through the approval desk.
 func newConsole(e *engine, token string, as policy.Principal) *webpages.Console {
-	draw := ids.System(e.p.clock)
+	draw := clock.NewIDs(e.p.clock)
 	c := e.newDeployment().Console(api.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
 	c.Agents, c.Definition = e.p.agents().Agents, e.p.agents().Agent
 	c.Models = []string{"demo", "openai:qwen3@http://127.0.0.1:11434/v1",

@@ -26,7 +26,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/observe"
@@ -62,14 +62,14 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	feed := api.NewFeed(p.clock)
 	onDelta := prompt.TranslateTags(feed.ReceiveDelta)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.newModel(m, onDelta) }
-	ring := &keyringFile{home: p.home, newKey: ids.System(p.clock).Token}
+	ring := &keyringFile{home: p.home, newKey: clock.NewIDs(p.clock).Token}
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
 		return nil, err
 	}
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe()}
 	e.links = &approval.Links{ // over a table that is still to be opened
-		Ring: ring.load, Sign: ring.loadOrCreate, Clock: p.clock, IDs: ids.System(p.clock),
+		Ring: ring.load, Sign: ring.loadOrCreate, Clock: p.clock, IDs: clock.NewIDs(p.clock),
 		Base: func() string { return cmp.Or(p.getenv("COUNTERSIGN_WEB_URL"), e.address()) },
 	}
 	notifier, err := p.newNotifier(e.links)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
@@ -51,7 +51,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
+	key := cmp.Or(c.Key, clock.NewIDs(p.clock).Key()) // one for all retries
 	start, uploads := api.Start{Definition: def, Key: key, Continues: c.Continue}, []upload(nil)
 	if c.Input != "" {
 		start.Input, err = p.readJSONArg("--input", c.Input)
@@ -363,7 +363,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	if c.At == nil || *c.At < 0 {
 		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
-	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
+	key := cmp.Or(c.Key, clock.NewIDs(p.clock).Key()) // one for all retries
 	f := api.Fork{At: c.At, Key: key}
 	if c.Model != "" { // checked before any store is opened
 		m, err := overrideModel(agent.ModelSpec{}, c.Model)

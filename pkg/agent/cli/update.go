@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
@@ -166,7 +166,7 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 	case c.Error == nil && !c.Rerun:
 		return usageErrorf("answer: want --result, --error or --rerun")
 	}
-	key := ids.System(p.clock).Key()
+	key := clock.NewIDs(p.clock).Key()
 	return p.withExistingStore(ctx, c.Run, func(s *session) error {
 		if err := s.resolveRequest(ctx, c.Run, &a); err != nil {
 			return err
@@ -243,7 +243,7 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	key := ids.System(p.clock).Key() // one for all retries
+	key := clock.NewIDs(p.clock).Key() // one for all retries
 	return p.withExistingStore(ctx, c.Run, func(s *session) error {
 		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err

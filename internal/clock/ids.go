@@ -1,6 +1,4 @@
-// Package ids draws what is random: writer ids, keys, task tokens, jitter. It is the only place that does, so that a
-// scenario can draw the same every time.
-package ids
+package clock
 
 import (
 	"crypto/rand"
@@ -12,26 +10,25 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-
-	"github.com/countersign/countersign/internal/clock"
 )
 
-// Source draws random values. Safe for concurrent use.
-type Source struct {
-	clock clock.Clock
+// IDs draws what is random: writer ids, keys, task tokens, jitter. Nothing else does, so that a scenario can draw the
+// same every time. Safe for concurrent use.
+type IDs struct {
+	clock Clock
 	read  func([]byte)
 }
 
-// System draws from the operating system.
-func System(c clock.Clock) *Source {
+// NewIDs draws from the operating system.
+func NewIDs(c Clock) *IDs {
 	// crypto/rand.Read never fails: it ends the process instead
-	return &Source{clock: c, read: func(b []byte) { _, _ = rand.Read(b) }}
+	return &IDs{clock: c, read: func(b []byte) { _, _ = rand.Read(b) }}
 }
 
-// Seeded draws the same sequence for the same seed: for scenarios and tests, never for anything that must be secret.
-func Seeded(c clock.Clock, seed uint64) *Source {
+// SeededIDs draws the same sequence for the same seed: for scenarios and tests, never for anything that must be secret.
+func SeededIDs(c Clock, seed uint64) *IDs {
 	var mu sync.Mutex
-	return &Source{clock: c, read: func(b []byte) {
+	return &IDs{clock: c, read: func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range b {
@@ -44,32 +41,32 @@ func Seeded(c clock.Clock, seed uint64) *Source {
 	}}
 }
 
-var encoding = base32.StdEncoding.WithPadding(base32.NoPadding)
+var idEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
 // Writer is a random id of one invocation: ten characters, 50 bits.
-func (s *Source) Writer() string { return s.text(10) }
+func (s *IDs) Writer() string { return s.text(10) }
 
 // Token is a random task token: 52 characters, 256 bits.
-func (s *Source) Token() string { return s.text(52) }
+func (s *IDs) Token() string { return s.text(52) }
 
 // Code is eight random digits, for a person to type.
-func (s *Source) Code() string {
+func (s *IDs) Code() string {
 	var b [8]byte
 	s.read(b[:])
 	return fmt.Sprintf("%08d", binary.LittleEndian.Uint64(b[:])%100_000_000)
 }
 
-func (s *Source) text(chars int) string {
+func (s *IDs) text(chars int) string {
 	b := make([]byte, (chars*5+7)/8)
 	s.read(b)
-	return strings.ToLower(encoding.EncodeToString(b)[:chars])
+	return strings.ToLower(idEncoding.EncodeToString(b)[:chars])
 }
 
 // Fill fills b with random bytes.
-func (s *Source) Fill(b []byte) { s.read(b) }
+func (s *IDs) Fill(b []byte) { s.read(b) }
 
 // Key is a ULID.
-func (s *Source) Key() string {
+func (s *IDs) Key() string {
 	var id ulid.ULID
 	_ = id.SetTime(ulid.Timestamp(s.clock.Now())) // only a year past 10889 has none
 	s.read(id[6:])
@@ -77,7 +74,7 @@ func (s *Source) Key() string {
 }
 
 // Jitter draws a duration from 0 to limit, inclusive.
-func (s *Source) Jitter(limit time.Duration) time.Duration {
+func (s *IDs) Jitter(limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
 	}

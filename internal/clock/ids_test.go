@@ -1,4 +1,4 @@
-package ids_test
+package clock_test
 
 import (
 	"regexp"
@@ -11,13 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
 )
 
 var day = time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 
 func TestForms(t *testing.T) {
-	for name, s := range map[string]*ids.Source{"system": ids.System(clock.NewVirtual(day)), "seeded": ids.Seeded(clock.NewVirtual(day), 7)} {
+	for name, s := range map[string]*clock.IDs{"system": clock.NewIDs(clock.NewVirtual(day)), "seeded": clock.SeededIDs(clock.NewVirtual(day), 7)} {
 		t.Run(name, func(t *testing.T) {
 			require.Regexp(t, regexp.MustCompile(`^[a-z2-7]{10}$`), s.Writer())
 			require.Regexp(t, regexp.MustCompile(`^[a-z2-7]{52}$`), s.Token())
@@ -31,7 +30,7 @@ func TestForms(t *testing.T) {
 // The same seed draws the same for ever: scenarios are recorded with it.
 func TestSeeded(t *testing.T) {
 	draw := func(seed uint64) string {
-		s := ids.Seeded(clock.NewVirtual(day), seed)
+		s := clock.SeededIDs(clock.NewVirtual(day), seed)
 		return strings.Join([]string{s.Writer(), s.Writer(), s.Key(), s.Token(), s.Jitter(time.Hour).String()}, " ")
 	}
 	require.Equal(t, draw(1), draw(1))
@@ -39,7 +38,7 @@ func TestSeeded(t *testing.T) {
 }
 
 func TestNothingIsDrawnTwice(t *testing.T) {
-	for name, s := range map[string]*ids.Source{"system": ids.System(clock.System()), "seeded": ids.Seeded(clock.System(), 1)} {
+	for name, s := range map[string]*clock.IDs{"system": clock.NewIDs(clock.System()), "seeded": clock.SeededIDs(clock.System(), 1)} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			seen := map[string]bool{}
@@ -61,7 +60,7 @@ func TestNothingIsDrawnTwice(t *testing.T) {
 }
 
 func TestJitter(t *testing.T) {
-	s := ids.Seeded(clock.NewVirtual(day), 1)
+	s := clock.SeededIDs(clock.NewVirtual(day), 1)
 	require.Zero(t, s.Jitter(0))
 	require.Zero(t, s.Jitter(-time.Second))
 	seen := map[time.Duration]bool{}
