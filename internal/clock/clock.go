@@ -1,6 +1,6 @@
 // Package clock is the only place that reads time, draws what is random or starts concurrent work. Everything that
-// waits, waits here, so that a run can be driven in virtual time by one deterministic scheduler (docs/scenarios.md) or under
-// testing/synctest.
+// waits, waits here, so that a run can be driven in virtual time by one deterministic scheduler (docs/scenarios.md) or
+// under testing/synctest.
 package clock
 
 import (

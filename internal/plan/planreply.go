@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -47,11 +46,11 @@ func PlanFacts(
 func understoodForPlan(d *agent.Definition, a policy.Action, r agent.Reply) agent.Reply {
 	asked := PlanModel(d, a.Lifecycle)
 	if asked.ChainModel(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
-		said := dialect.ReadToolText(agent.ValidText(r.Text))
+		said := policy.ReadToolText(agent.ValidText(r.Text))
 		r = said.Reply(r)
 		if a.Lifecycle == run.LifecycleRoute && said.Called {
 			if call, err := said.Call(d.XML.MissingServer); err == nil {
-				r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
+				r.Calls = []agent.ReplyCall{policy.Call(d, call)}
 			}
 		}
 	}

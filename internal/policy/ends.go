@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -46,7 +45,7 @@ func Fail(code run.ErrorCode, message string) run.Finished {
 // pieces. It is "" if that turn has a call, or no text. Reasoning is left out, and what users have said since.
 func finalText(d *agent.Definition, s *run.AgentState) string {
 	if s.Cut.Prompts > 0 {
-		return dialect.Spoken(d, replyPieces(s))
+		return Spoken(d, replyPieces(s))
 	}
 	all, text := s.Messages.All(), ""
 	last := len(all) - 1
@@ -64,7 +63,7 @@ func finalText(d *agent.Definition, s *run.AgentState) string {
 			return ""
 		}
 	}
-	return dialect.Spoken(d, text)
+	return Spoken(d, text)
 }
 
 // requestedEnd returns the end that a stop policy or a plugin asked for. The output of a stopped run is the model's
@@ -80,7 +79,7 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 			end.Output = value
 		}
 	case !stopped:
-		text = dialect.Spoken(d, newestText(s))
+		text = Spoken(d, newestText(s))
 		fallthrough
 	case s.Correction == nil:
 		if text != "" {
@@ -222,7 +221,7 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	}
 	value, err := jsonx.CompactJSON([]byte(said), agent.OutputLimits)
 	if exits {
-		value, err = dialect.CompletedValue(d, c.Input)
+		value, err = CompletedValue(d, c.Input)
 	}
 	switch {
 	case err == nil:
@@ -241,7 +240,7 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 	var err error
 	if d.Output.Format == agent.OutputJSON {
 		var value json.RawMessage
-		value, err = dialect.CompletedValue(d, c.Input)
+		value, err = CompletedValue(d, c.Input)
 		if err == nil && d.Output.Schema != nil {
 			err = valid(agent.ToolSpec{Name: t.Name, Schema: d.Output.Schema}, value)
 		}
@@ -259,7 +258,7 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 
 // loopBreakingText returns the text of a call whose arguments are valid: of a question, with its suggestions numbered.
 func loopBreakingText(tool string, input json.RawMessage) string {
-	var in dialect.LoopBreakingArguments
+	var in LoopBreakingArguments
 	if json.Unmarshal(input, &in) != nil { // the gate refuses such arguments
 		return ""
 	}

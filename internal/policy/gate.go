@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -319,10 +318,10 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 		if c.Status != run.StatusFailed || c.Reason == run.WhyAwaiting { // people's answer tells the model more
 			continue
 		}
-		text, fields := "", map[string]any{"Tool": c.Name, "Format": dialect.CallFormat(d)}
+		text, fields := "", map[string]any{"Tool": c.Name, "Format": CallFormat(d)}
 		switch {
 		case c.Reason == run.WhyUnknownTool:
-			fields["Tools"] = strings.Join(run.Map(Offered(d, s, Action{}), dialect.ToolLine), "\n")
+			fields["Tools"] = strings.Join(run.Map(Offered(d, s, Action{}), ToolLine), "\n")
 			text = d.Word(agent.WordUnknownTool, fields)
 		case c.Result != nil: // a call that has failed has one
 			fields["Error"] = agent.Bounded(c.Result.Content)
@@ -336,12 +335,12 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 }
 
 // textCallCorrection tells the model why a text with a tool tag holds no call.
-func textCallCorrection(d *agent.Definition, problem *dialect.TextCallError, text string) *run.Correction {
-	content := agent.Bounded(dialect.ReadToolText(text).Body)
+func textCallCorrection(d *agent.Definition, problem *TextCallError, text string) *run.Correction {
+	content := agent.Bounded(ReadToolText(text).Body)
 	if problem.Field != "" {
-		fields := map[string]any{"Field": problem.Field, "Content": content, "Format": dialect.CallFormat(d)}
+		fields := map[string]any{"Field": problem.Field, "Content": content, "Format": CallFormat(d)}
 		return d.Refused(KindMissingField, problem.Problem, d.Word(agent.WordMissingField, fields))
 	}
-	fields := map[string]any{"Error": problem.Problem, "Content": content, "Format": dialect.CallFormat(d)}
+	fields := map[string]any{"Error": problem.Problem, "Content": content, "Format": CallFormat(d)}
 	return d.Refused(KindMalformed, problem.Problem, d.Word(agent.WordMalformed, fields))
 }

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -208,7 +207,7 @@ func JoinPieces(s *run.AgentState, text string) string {
 
 // spoken returns the text of a planned reply to s, joined to the pieces that it continues, without thinking.
 func spoken(d *agent.Definition, s *run.AgentState, e run.Replied) string {
-	return dialect.Spoken(d, JoinPieces(s, e.Text))
+	return Spoken(d, JoinPieces(s, e.Text))
 }
 
 // Judge checks whether a planned reply to s may end the run, and adds a correction if it may not. Replies with calls,
@@ -221,7 +220,7 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 	switch {
 	case d.Text == agent.TextRequireTool && !e.Summary: // only a tool ends the run; a summary has none
 		e.Correction = d.Refused(KindNoToolCall, "",
-			d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
+			d.Word(agent.WordNoToolCall, map[string]any{"Format": CallFormat(d)}))
 		e = withMemory(d, s, e)
 	case d.Output.Format == agent.OutputJSON: // the heuristic does not apply, because a value may contain any words
 		e = judgeOutput(d, s, e, valid)
@@ -268,32 +267,32 @@ func KeepInterrupted(r agent.Reply) *agent.Reply {
 // parseTextCalls returns a reply to s in the form that PlanReply takes. For a model that writes calls as text, the
 // first pair of tool tags is its call, and its thinking is its reasoning. A text without a valid call is unchanged; if
 // it has a tool tag, the second result says what is wrong. A reply that has calls is unchanged.
-func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
+func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *TextCallError) {
 	if d.Model.ChainModel(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
 		return r, nil
 	}
 	r.Text = agent.ValidText(r.Text)
-	said := dialect.ReadToolText(r.Text)
+	said := ReadToolText(r.Text)
 	if isForcedSummary(d, s) {
 		return said.Reply(r), nil
 	}
 	whole, pieces := said, ""
 	if s.Correction.Continues() {
 		pieces = replyPieces(s)
-		whole = dialect.ReadToolText(pieces + r.Text)
+		whole = ReadToolText(pieces + r.Text)
 	}
 	if !whole.Called {
 		return r, nil
 	}
 	call, err := whole.Call(d.XML.MissingServer)
-	if problem, ok := errors.AsType[*dialect.TextCallError](err); ok {
+	if problem, ok := errors.AsType[*TextCallError](err); ok {
 		return r, problem
 	}
 	before := len(pieces)
 	if r = said.Reply(r); before > 0 && !said.Called { // the tag is in an earlier piece
 		r.Text, r.Reasoning = "", nil
 	}
-	r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
+	r.Calls = []agent.ReplyCall{Call(d, call)}
 	return r, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -427,7 +426,7 @@ func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int)
 	text := agent.ValidText(r.Text)
 	// what it thought is no part of its notes, and there is nothing to call
 	if d.Model.ChainModel(r.Place).Dialect == agent.DialectXML {
-		text = dialect.ReadToolText(text).Text
+		text = policy.ReadToolText(text).Text
 	}
 	if text = strings.TrimSpace(text); text == "" || policy.IsCutShort(r.StopReason) {
 		return e

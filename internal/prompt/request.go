@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -208,7 +207,7 @@ func ToolPrompt(tools []agent.ToolSpec) string {
 			Description string          `json:"description,omitempty"`
 			Schema      json.RawMessage `json:"schema,omitempty"`
 		}
-		p.Server, p.Name = dialect.ServerOf(t)
+		p.Server, p.Name = policy.ServerOf(t)
 		p.Description = t.Description
 		if json.Valid(t.Schema) {
 			p.Schema = t.ModelFacing().Schema

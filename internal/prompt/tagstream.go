@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // maxStreamed bounds how many runs' replies are parsed at once. Beyond that, some replies' pieces pass unparsed.
@@ -44,5 +44,5 @@ func TranslateTags(next agent.OnDelta) agent.OnDelta {
 type streamedReply struct {
 	inference int64
 	attempt   int
-	text      dialect.ToolStream
+	text      policy.ToolStream
 }

@@ -64,7 +64,7 @@ func list(t *testing.T) []pkg {
 }
 
 // core is the machine and what decides over it, in the order in which they may import each other.
-var core = []string{"jsonx", "run", "agent", "dialect", "policy", "prompt", "plan"}
+var core = []string{"jsonx", "run", "agent", "policy", "prompt"}
 
 func TestTheCoreImportsDownwardsAndNoSDK(t *testing.T) {
 	for _, p := range list(t) {

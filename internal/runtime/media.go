@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -153,7 +153,7 @@ func (w rewriting) CountTokens(ctx context.Context, r agent.Request) (int64, err
 func WithDialect(next Model) CountingModel {
 	return rewriting{next, func(_ context.Context, r agent.Request) (agent.Request, error) {
 		if r.Model.Dialect == agent.DialectXML {
-			r = dialect.WithCallsAsText(r)
+			r = policy.WithCallsAsText(r)
 		}
 		return r, nil
 	}}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
@@ -265,7 +264,7 @@ func (p *projection) addReply(f run.Replied) {
 	// The texts for the encodings. The canonical form has them in the conversation.
 	done.thoughts, done.text, done.sentBack = thoughts, f.Text, f.Correction != nil && !f.Correction.Continues()
 	if len(f.Calls) == 0 {
-		t := dialect.SplitReply(p.def, f.Text)
+		t := policy.SplitReply(p.def, f.Text)
 		done.text = t.Text
 		for _, thought := range t.Thoughts {
 			done.written = append(done.written, thought.Text)

@@ -1,5 +1,4 @@
-// Package dialect reads and writes tool calls as text, for models without tool calls of their own.
-package dialect
+package policy
 
 import (
 	"regexp"
@@ -11,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The tags of DialectXML (seed 004). They are case-sensitive.
+// The tags of tool calls as text, for models without tool calls of their own (agent.DialectXML, seed 004). They are case-sensitive.
 const (
 	tagTool        = "<tool>"
 	tagToolEnd     = "</tool>"
