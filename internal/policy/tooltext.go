@@ -10,7 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The tags of tool calls as text, for models without tool calls of their own (agent.DialectXML, seed 004). They are case-sensitive.
+// The tags of tool calls as text, for models without tool calls of their own (agent.DialectXML, seed 004). They
+// are case-sensitive.
 const (
 	tagTool        = "<tool>"
 	tagToolEnd     = "</tool>"

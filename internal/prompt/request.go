@@ -1,5 +1,6 @@
 // Package prompt builds what a model is shown: the request, the system text, the window of messages, long results and
-// their pages, and the summary of what left the window.
+// their pages, and the summary of what left the window. It also holds the orchestrator, which asks a model for steps,
+// gives each to the loop and joins the answers, and the pre-filter, which narrows a request's tools to those that fit.
 package prompt
 
 import (

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -368,7 +367,7 @@ func (w *world) owed(s *run.AgentState) []step {
 
 // inferred is what may come of an inference, behind what a context builder gave for it.
 func (w *world) inferred(s *run.AgentState, a policy.Action) []step {
-	if left, ok := plan.LeavesPlan(s, a); ok { // in the entry of what comes of the inference
+	if left, ok := prompt.LeavesPlan(s, a); ok { // in the entry of what comes of the inference
 		d := run.NewDraft(*s, "w1", worldTime(s.Entries))
 		if err := d.Add(left); err != nil {
 			panic(err)

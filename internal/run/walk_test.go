@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -474,9 +473,9 @@ func answered(d *agent.Definition, s *run.AgentState, a policy.Action) error {
 		return err
 	}
 	if a.Lifecycle.ForPlan() {
-		return quotedWell(plan.BuildPlanRequest(d, s, a, "", nil))
+		return quotedWell(prompt.BuildPlanRequest(d, s, a, "", nil))
 	}
-	if left, ok := plan.LeavesPlan(s, a); ok {
+	if left, ok := prompt.LeavesPlan(s, a); ok {
 		n, err := run.Apply(*s, left)
 		if err != nil {
 			return err

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -131,9 +131,9 @@ func (w *world) forPlan(s *run.AgentState, a policy.Action) []step {
 	add := func(name string, r agent.Reply) {
 		r.Model, r.Usage = "m", run.Usage{Input: 5, Output: 1}
 		accepts := func(t agent.ToolSpec, args json.RawMessage) bool { return worldValid(t, args) == nil }
-		steps = append(steps, step{name: string(a.Lifecycle) + " " + name, writer: "w1", events: plan.PlanFacts(&w.def, s, a, r, 1, accepts, nil)})
+		steps = append(steps, step{name: string(a.Lifecycle) + " " + name, writer: "w1", events: prompt.PlanFacts(&w.def, s, a, r, 1, accepts, nil)})
 	}
-	failed := plan.PlanFailed(&w.def, s, a, &agent.ModelError{Class: agent.ModelServer}, 2, nil)
+	failed := prompt.PlanFailed(&w.def, s, a, &agent.ModelError{Class: agent.ModelServer}, 2, nil)
 	steps = append(steps, step{name: string(a.Lifecycle) + " fails", writer: "w1", events: failed})
 	switch a.Lifecycle {
 	case run.LifecyclePlan:

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -28,16 +28,16 @@ var errIndex = errors.New("compare tools")
 // narrow limits the request of action a to the tools that fit its subject. If the tools cannot be compared, the loop
 // offers all of them. For a step of a plan, the error is errIndex or the context's.
 func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentState, a *policy.Action) error {
-	query, server, k, narrows := plan.Narrowing(def, s, *a)
+	query, server, k, narrows := prompt.Narrowing(def, s, *a)
 	if !narrows {
 		return nil
 	}
-	texts := run.Map(def.Tools, plan.ToolWords)
+	texts := run.Map(def.Tools, prompt.ToolWords)
 	var similarity []float64
 	var err error
 	switch {
 	case !def.Prefilter.Embeddings.Model():
-		similarity = plan.BM25(texts, query)
+		similarity = prompt.BM25(texts, query)
 	case p.Index == nil:
 		err = errors.New("this process has no embedder")
 	default:
@@ -57,7 +57,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 				tools, near = append(tools, t), append(near, similarity[i])
 			}
 		}
-		a.Offered = plan.Narrow(tools, near, server, k)
+		a.Offered = prompt.Narrow(tools, near, server, k)
 		return nil
 	case a.Lifecycle == run.LifecycleRoute:
 		return fmt.Errorf("%w: %w", errIndex, err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -22,7 +21,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	}
 	def, d := a.def, a.draft
 	s := &d.State
-	if _, err := plan.Steps(s); err != nil {
+	if _, err := prompt.Steps(s); err != nil {
 		return a.endTurn(ctx, policy.Fail(run.CodeInternal, err.Error()))
 	}
 	system, once, digest := "", "", "" // once: a system text that is built once, if built for this request
@@ -40,7 +39,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	}
 	err := a.narrow(ctx, def, s, &next)
 	if errors.Is(err, errIndex) {
-		if err := d.Add(plan.LeavePlan(s, plan.LeftIndexFailed, err.Error())); err != nil {
+		if err := d.Add(prompt.LeavePlan(s, prompt.LeftIndexFailed, err.Error())); err != nil {
 			return nil, err
 		}
 		return a.nextTurn(ctx)
@@ -49,14 +48,14 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 		return nil, err
 	}
 	results := map[string]string{}
-	for call, blob := range plan.PlanBodies(s, next) {
+	for call, blob := range prompt.PlanBodies(s, next) {
 		body, err := a.Blobs.Get(ctx, s.Tenant, blob)
 		if err != nil {
 			return nil, fmt.Errorf("read result of call %s: %w", call, err)
 		}
 		results[call] = string(body)
 	}
-	req, err := add.To(plan.BuildPlanRequest(def, s, next, system, results))
+	req, err := add.To(prompt.BuildPlanRequest(def, s, next, system, results))
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +64,12 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	}
 	reply, requests, err := a.ask(ctx, req)
 	if failed, ok := errors.AsType[*agent.ModelError](err); ok {
-		return a.replyTurn(ctx, failed, plan.PlanFailed(def, s, next, failed, requests, results)...)
+		return a.replyTurn(ctx, failed, prompt.PlanFailed(def, s, next, failed, requests, results)...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	facts := plan.PlanFacts(def, s, next, reply, requests, a.accepts, results)
+	facts := prompt.PlanFacts(def, s, next, reply, requests, a.accepts, results)
 	if p, ok := facts[0].(run.Planned); ok {
 		facts[0] = prompt.KeepPlanSystem(def, p, once, digest)
 	}

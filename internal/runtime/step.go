@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -236,7 +235,7 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	if next.Lifecycle.ForPlan() {
 		return a.inferPlan(ctx, next, add)
 	}
-	if left, ok := plan.LeavesPlan(&d.State, next); ok {
+	if left, ok := prompt.LeavesPlan(&d.State, next); ok {
 		if err := d.Add(left); err != nil {
 			return nil, err
 		}
@@ -294,7 +293,7 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 		return a.requestFailed(ctx, err, requests, whole)
 	}
 	planned := policy.PlanReply(def, &d.State, reply, requests, digest)
-	replied := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
+	replied := prompt.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	replied.Room = q.left.Room(def)
 	if !q.action.Exhausted || def.Limits.Validators != agent.ValidatorsNotExhausted {
 		if replied, err = a.checkOutput(ctx, replied, fits); err != nil {

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -344,8 +344,8 @@ type Waiting struct {
 
 // PlanCreatedData is a plan that is to be carried out.
 type PlanCreatedData struct {
-	Message string      `json:"message_id"`
-	Steps   []plan.Step `json:"steps"`
+	Message string        `json:"message_id"`
+	Steps   []prompt.Step `json:"steps"`
 }
 
 // StepExecutingData begins a step of a plan. Its call, if any, comes before its completion.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -474,8 +473,8 @@ func (p *projection) addPlanProgress() {
 	if p.before.Status == "" || p.after.Plan.Memory == nil {
 		return
 	}
-	was, errBefore := plan.Steps(&p.before)
-	steps, err := plan.Steps(&p.after)
+	was, errBefore := prompt.Steps(&p.before)
+	steps, err := prompt.Steps(&p.after)
 	if errBefore != nil || err != nil { // the run ends on it, and says so
 		return
 	}
@@ -486,7 +485,7 @@ func (p *projection) addPlanProgress() {
 		}
 		p.add(PlanCreated, 0, d)
 	}
-	was = append(was, make([]plan.StepState, max(0, len(steps)-len(was)))...)
+	was = append(was, make([]prompt.StepState, max(0, len(steps)-len(was)))...)
 	for i, s := range steps {
 		if s.Done && !was[i].Done {
 			preview := ""

@@ -15,7 +15,7 @@ import (
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
@@ -447,7 +447,7 @@ func (w *follower) printResult(call string, isError bool, content string) {
 
 func (w *follower) printPlan(fact run.PlanEvent) {
 	f := fact.Fact()
-	steps, err := plan.Memory(f.Memory)
+	steps, err := prompt.Memory(f.Memory)
 	if err != nil {
 		w.print("plan", "%v", err)
 	}

@@ -1,4 +1,4 @@
-package plan_test
+package prompt_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -30,9 +30,9 @@ func TestNarrow(t *testing.T) {
 		"no more than there are":     {[]float64{9, 1, 8, 7, 0}, "", 9, []string{"a.x", "a.y", "b.x", "c", "b.z"}},
 		"one below zero is still in": {[]float64{-9, -1, -8, -7, -5}, "", 1, []string{"a.y"}},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, plan.Narrow(tools, c.similarity, c.server, c.k)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, prompt.Narrow(tools, c.similarity, c.server, c.k)) })
 	}
-	require.Equal(t, []string{}, plan.Narrow(nil, nil, "a", 3))
+	require.Equal(t, []string{}, prompt.Narrow(nil, nil, "a", 3))
 }
 
 func TestBM25(t *testing.T) {
@@ -40,8 +40,8 @@ func TestBM25(t *testing.T) {
 		"files.readFile: Read a file of the desktop", "mail.send_message: Send a mail to somebody", "calendar.HTTPSync: Fetch appointments", "x: ",
 	}
 	best := func(query string) int {
-		scores := plan.BM25(texts, query)
-		require.Equal(t, scores, plan.BM25(texts, query))
+		scores := prompt.BM25(texts, query)
+		require.Equal(t, scores, prompt.BM25(texts, query))
 		top := 0
 		for i, s := range scores {
 			if s > scores[top] {
@@ -58,8 +58,8 @@ func TestBM25(t *testing.T) {
 	} {
 		require.Equal(t, want, best(query), query)
 	}
-	require.Empty(t, plan.BM25(nil, "a"))
-	scores := plan.BM25([]string{"rare word", "word", "word more of it and more"}, "word rare")
+	require.Empty(t, prompt.BM25(nil, "a"))
+	scores := prompt.BM25([]string{"rare word", "word", "word more of it and more"}, "word rare")
 	require.Greater(t, scores[0], scores[1])
 	require.Greater(t, scores[1], scores[2], "a short text weighs more than a long one")
 }

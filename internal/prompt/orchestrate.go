@@ -1,4 +1,4 @@
-package plan
+package prompt
 
 import (
 	"encoding/json"
@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -153,7 +152,7 @@ func (b planBuilder) planSystem(a policy.Action) string {
 // planMessages returns the newest messages before the request, the request itself, and, if the plan is made again, the
 // first plan and why it is not enough.
 func (b planBuilder) planMessages(r agent.Request) []run.Message {
-	all := prompt.ShowMessages(b.d, b.s, b.s.Messages.All())
+	all := ShowMessages(b.d, b.s, b.s.Messages.All())
 	from, _ := b.asked(all)
 	history := quoted(all[:from])
 	history = history[max(0, len(history)-planHistory):]
@@ -300,7 +299,7 @@ func excerpt(text string, whole, head int) string {
 	if n <= whole {
 		return text
 	}
-	return fmt.Sprintf("%s… (%d characters)", text[:prompt.RuneOffset(text, head)], n)
+	return fmt.Sprintf("%s… (%d characters)", text[:RuneOffset(text, head)], n)
 }
 
 // Step is one step of a plan. The zero value is not valid.
