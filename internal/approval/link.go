@@ -74,7 +74,7 @@ func linkFields(id string) []string { return []string{string([]byte{linkVersion}
 var ErrNoLink = errors.New("there is no such link")
 
 // Links makes and reads the links of one deployment: the addresses of requests' pages, one for each person who is told
-// (approvals.md, A2 to A5). It implements notify.Links. All fields but Sign are required. Safe for concurrent use.
+// (approvals.md, A2 to A5). It implements people.Links. All fields but Sign are required. Safe for concurrent use.
 //
 // An address holds a version, the id of a key, the link's id and a MAC of these. The id is a digest of the link's
 // fields, among them a random nonce, so that the MAC covers all of them and is checked without reading anything. The
@@ -114,7 +114,7 @@ func DeleteLinks(ctx context.Context, t store.Table, tenant, approval string) er
 	return nil
 }
 
-// URL implements notify.Links.
+// URL implements people.Links.
 func (l *Links) URL(ctx context.Context, a Approval, to, channel string) (string, error) {
 	base := l.Base()
 	if base == "" {

@@ -16,12 +16,12 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 )
 
-var _ notify.Links = (*approval.Links)(nil)
+var _ people.Links = (*approval.Links)(nil)
 
 const (
 	oldKey = `{"id":"2025","key":"0123456789abcdef0123456789abcdef"}`

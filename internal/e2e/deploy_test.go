@@ -35,7 +35,7 @@ import (
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
@@ -178,7 +178,7 @@ func startServices(t *testing.T, model *standins.Bedrock, options ...option) *de
 	d.ports = runtime.Ports{
 		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(at("s3"), bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
-	_, _, err = person.Import(t.Context(), tbl, []byte(directory))
+	_, _, err = people.Import(t.Context(), tbl, []byte(directory))
 	require.NoError(t, err)
 	d.bus.Rules = append(d.eventRules(), d.bus.Rules...)
 	d.events = eventbridge.NewFromConfig(at("events"))

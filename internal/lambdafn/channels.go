@@ -12,9 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -42,8 +41,8 @@ const minSecret = 16
 // Channels returns the channels by which people are notified of requests, from a function's environment; none = nobody
 // is. A misconfigured channel is left out, and the error, which names the variable and no secret, is returned beside
 // the others.
-func (f *function) Channels() ([]notify.Channel, error) {
-	var all []notify.Channel
+func (f *function) Channels() ([]people.Channel, error) {
+	var all []people.Channel
 	var broken []error
 	if read := f.secret(EnvSlackToken); read != nil {
 		base, err := slackURL(f.getenv)
@@ -107,9 +106,9 @@ func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, 
 // and does what is due, and functions/http updates messages. Without channels nobody is notified, and functions/sweep
 // still escalates in time. Misconfigured channels are left out and logged, so that no function that runs need fails
 // because of them.
-func notifier(f *function) *notify.Notifier {
+func notifier(f *function) *people.Notifier {
 	p := f.Ports
-	n := &notify.Notifier{
+	n := &people.Notifier{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock,
 		Warn: func(what string, _ error) { f.watch.Log("could not " + what) }, // what an error says may be content (R17)
 	}
@@ -123,7 +122,7 @@ func notifier(f *function) *notify.Notifier {
 		n.Links = l
 	}
 	n.Directory = f.directory()
-	n.Show = (&notify.Viewer{Runs: p.Journal, Definitions: f.Shown}).Show
+	n.Show = (&people.Viewer{Runs: p.Journal, Definitions: f.Shown}).Show
 	return n
 }
 
@@ -167,8 +166,8 @@ func (n asyncNotices) NotifyRun(ctx context.Context, tenant, run string) error {
 	return err
 }
 
-func (f *function) directory() person.Directory {
-	return &person.Stored{Table: f.Ports.Table, Clock: f.Ports.Clock}
+func (f *function) directory() people.Directory {
+	return &people.Stored{Table: f.Ports.Table, Clock: f.Ports.Clock}
 }
 
 // links returns the links to requests, signed by a key ring; nil without one.

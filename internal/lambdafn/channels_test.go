@@ -20,8 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -47,9 +46,9 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	f.cfg.BaseEndpoint = &inSES.URL
 	all := must(f.Channels())
 	require.Len(t, all, 2)
-	m := notify.Message{
-		Occasion: notify.Asked, Approval: approval.Approval{ID: "a1", Status: approval.Pending, ExpiresAt: time.Unix(2e9, 0)},
-		To: person.Person{ID: "user:ana", Email: "ana@example.com", Slack: "U1"},
+	m := people.Message{
+		Occasion: people.Asked, Approval: approval.Approval{ID: "a1", Status: approval.Pending, ExpiresAt: time.Unix(2e9, 0)},
+		To: people.Person{ID: "user:ana", Email: "ana@example.com", Slack: "U1"},
 	}
 	for _, c := range all {
 		require.True(t, c.Reaches(m.To))
@@ -86,7 +85,7 @@ func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 		all, err := channelsOf(t, environment{}.with(c[0], c[1])).Channels()
 		if c[0] == EnvSlackToken {
 			require.NoError(t, err)
-			_, err = all[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})
+			_, err = all[0].Send(t.Context(), people.Message{To: people.Person{Slack: "U1"}})
 		}
 		require.ErrorContains(t, err, c[0])
 		require.ErrorContains(t, err, c[2])
@@ -104,10 +103,10 @@ func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 }
 
 // oneMember is a directory of one person.
-type oneMember struct{ person.Directory }
+type oneMember struct{ people.Directory }
 
-func (oneMember) Slack(_ context.Context, team, member string) (string, person.Person, bool, error) {
-	return "acme", person.Person{ID: "user:ana"}, team == "T1" && member == "U1", nil
+func (oneMember) Slack(_ context.Context, team, member string) (string, people.Person, bool, error) {
+	return "acme", people.Person{ID: "user:ana"}, team == "T1" && member == "U1", nil
 }
 
 // A click goes through the deployment's desk: of a request that is not there, who clicked is told so.
@@ -117,8 +116,8 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	t.Cleanup(srv.Close)
 	env := environment{}.with(EnvSlackToken, botToken, EnvSlackURL, srv.URL)
 	all := must(channelsOf(t, env).Channels())
-	ref, err := all[0].Send(t.Context(), notify.Message{
-		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Slack: "U1"},
+	ref, err := all[0].Send(t.Context(), people.Message{
+		Occasion: people.Asked, To: people.Person{ID: "user:ana", Slack: "U1"},
 		Approval: approval.Approval{ID: "a1", Kind: approval.KindCall, Digest: "d1", Status: approval.Pending, ExpiresAt: time.Unix(2e9, 0)},
 	})
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -43,7 +43,7 @@ type Deployment struct {
 	// the process is frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
 
-	People       person.Directory              // nil = nobody is known
+	People       people.Directory              // nil = nobody is known
 	PeopleAdmins string                        // the group whose members may change them by the API; "" = nobody may
 	Ring         func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
 	Links        *approval.Links               // nil = the pages are behind no link: a console serves them

@@ -20,7 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
@@ -266,7 +266,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 // Pages returns the pages of requests over the desk.
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
-		Desk: d.Desk, People: d.People, View: (&notify.Viewer{Runs: d.Ports.Journal, Definitions: d.Shown}).View,
+		Desk: d.Desk, People: d.People, View: (&people.Viewer{Runs: d.Ports.Journal, Definitions: d.Shown}).View,
 		Clock: d.Ports.Clock, Log: d.Log, SignIn: d.SignIn,
 		Get: d.Desk.Get,
 		// What somebody says of a request is an answer of those for whom its run acts, and a question of others.

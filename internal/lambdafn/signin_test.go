@@ -32,7 +32,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
@@ -186,7 +186,7 @@ func newSiteOn(t *testing.T, serve serving, rule agent.Rule, change ...func(*lam
 	t.Cleanup(s.Close)
 	loadRing := func() (*secrets.Ring, error) { return ring, nil }
 	s.links = &approval.Links{Table: s.table, Ring: loadRing, Clock: s.clock, IDs: clock.NewIDs(s.clock), Base: func() string { return s.URL }}
-	people, err := person.Read([]byte(`{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "name": "Ana Lima"},
+	people, err := people.Read([]byte(`{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "name": "Ana Lima"},
 		"user:eve": ["group:operators"]}}}`))
 	require.NoError(t, err)
 	d.Links, d.People, d.Live = s.links, people, s.table
@@ -401,13 +401,13 @@ func TestPeopleSignInToTheConsole(t *testing.T) {
 // begins no other, a token is refused, and so are links. Whoever was never among them is as before.
 func TestRemovedPeopleAreOut(t *testing.T) {
 	table := store.NewMemory()
-	importPeople := func(people string) {
-		_, _, err := person.Import(t.Context(), table, []byte(`{"tenants": {"acme": {`+people+`}}}`))
+	importPeople := func(staff string) {
+		_, _, err := people.Import(t.Context(), table, []byte(`{"tenants": {"acme": {`+staff+`}}}`))
 		require.NoError(t, err)
 	}
 	importPeople(`"user:ana": ["group:operators"], "user:eve": ["group:operators"]`)
 	s := newSite(t, askAll, func(d *lambdafn.Deployment) {
-		d.People = &person.Stored{Table: table, Clock: d.SignIn.Clock}
+		d.People = &people.Stored{Table: table, Clock: d.SignIn.Clock}
 	})
 	answered := ""
 	status := func() int {

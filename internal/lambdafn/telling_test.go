@@ -18,8 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
@@ -112,13 +111,13 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			f.watch = watch
 			require.NoError(t, addNotifier(f))
 			watch.flush(t.Context())
-			n := f.Ports.Notify.(*notify.Notifier)
+			n := f.Ports.Notify.(*people.Notifier)
 			require.Len(t, n.Channels, c.channels)
 			require.NotNil(t, n.Show)
 			_, ringErr := n.Links.(*approval.Links).Ring()
 			require.Equal(t, variable == EnvLinkKeyRing, ringErr != nil)
 			if variable == EnvSlackToken { // it is read when it is needed
-				require.Error(t, errOf(n.Channels[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})))
+				require.Error(t, errOf(n.Channels[0].Send(t.Context(), people.Message{To: people.Person{Slack: "U1"}})))
 			}
 			watch.flush(t.Context())
 			n.Warn("tell somebody of approval a1 by email", errors.New("s3cret"))

@@ -11,8 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/secrets"
 )
 
@@ -35,8 +34,8 @@ func TestC1C2ChannelsOfALaptop(t *testing.T) {
 
 	all, err := local.Channels(t.Context(), dir, kept, clock.System())
 	require.NoError(t, err)
-	_, err = all[0].Send(t.Context(), notify.Message{
-		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Email: "ana@example.com"},
+	_, err = all[0].Send(t.Context(), people.Message{
+		Occasion: people.Asked, To: people.Person{ID: "user:ana", Email: "ana@example.com"},
 		Approval: approval.Approval{ID: "a1", Status: approval.Pending, ExpiresAt: time.Unix(2e9, 0)},
 	})
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
@@ -193,8 +193,8 @@ const (
 
 // Channels returns the channels by which people are notified of requests on a laptop: mails, which are files in the
 // store directory, and Slack if its token is among the secrets. Errors name the secret and contain nothing of it.
-func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clock) ([]notify.Channel, error) {
-	all := []notify.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
+func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clock) ([]people.Channel, error) {
+	all := []people.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
 	token, err := OptionalSecret(ctx, from, SlackToken)
 	switch {
 	case err != nil:
@@ -204,7 +204,7 @@ func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clo
 	case !slack.ValidToken(token):
 		return nil, fmt.Errorf("secret %s: want the token of a bot, xoxb-…", SlackToken)
 	}
-	return append([]notify.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
+	return append([]people.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
 }
 
 // OptionalSecret returns a secret of a laptop; "" if there is none. An error is about the file, whichever secret is

@@ -20,8 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/modelretry"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -81,13 +80,13 @@ type Config struct {
 	// else their calls fail.
 	SharesRuns bool
 
-	People person.Directory // who the directory knows; nil = nobody
+	People people.Directory // who the directory knows; nil = nobody
 	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is
 	// pinned holds alone: on a laptop a file may have a registered agent's name.
 	Current agent.Agents
 	// Notify tells people of requests, over this machine's table and clock, whatever it names itself; what is due later is
 	// done at its time while the process runs. Nil = nobody is told, and nothing is due.
-	Notify *notify.Notifier
+	Notify *people.Notifier
 }
 
 // noBus is a laptop's event bus, which drops all events.

@@ -27,9 +27,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
@@ -77,15 +76,15 @@ func failing(messages int) func(n int) error {
 // page is one message that got through.
 type page struct {
 	to       string
-	occasion notify.Occasion
+	occasion people.Occasion
 	requests []string
 }
 
 func (*pager) Name() string { return "slack" }
 
-func (*pager) Reaches(p person.Person) bool { return p.Slack != "" }
+func (*pager) Reaches(p people.Person) bool { return p.Slack != "" }
 
-func (p *pager) Send(ctx context.Context, m notify.Message) (string, error) {
+func (p *pager) Send(ctx context.Context, m people.Message) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := clock.System().Sleep(ctx, p.takes); err != nil {
@@ -104,7 +103,7 @@ func (p *pager) Send(ctx context.Context, m notify.Message) (string, error) {
 	return fmt.Sprint("ref", p.n), nil
 }
 
-func (p *pager) Update(_ context.Context, _ string, m notify.Message) error {
+func (p *pager) Update(_ context.Context, _ string, m people.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.updates = append(p.updates, string(m.Approval.Status))
@@ -150,18 +149,18 @@ func slowTable() (table *fault.Table, die func(dead bool)) {
 }
 
 // crew is an office of several approvers whose model asks for many payments, and the directory of its mails.
-func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, asks ...int) (o *office, mails string) {
+func crew(t *testing.T, table store.Table, blobs store.Blobs, p people.Channel, asks ...int) (o *office, mails string) {
 	t.Helper()
-	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {
+	staff, err := people.Read([]byte(`{"tenants": {"` + Tenant + `": {
 		"user:ana": {"groups": ["group:operators"], "email": "ana@acme.example", "slack": "U0ANA"},
 		"user:ben": {"groups": ["group:operators"], "email": "ben@acme.example"},
 		"user:cleo": {"groups": ["group:operators"], "slack": "U0CLEO"}}}}`))
 	require.NoError(t, err)
 	mails = filepath.Join(t.TempDir(), mail.OutboxDir)
 	o = newOfficeOf(t, Config{
-		Table: table, Blobs: blobs, Executions: NewExecutions(store.NewMemory()), People: people, Model: paying(asks),
-		Notify: &notify.Notifier{
-			Channels: []notify.Channel{mail.Outbox{Path: mails, Clock: clock.System()}, p}, Links: linksOver(t, table),
+		Table: table, Blobs: blobs, Executions: NewExecutions(store.NewMemory()), People: staff, Model: paying(asks),
+		Notify: &people.Notifier{
+			Channels: []people.Channel{mail.Outbox{Path: mails, Clock: clock.System()}, p}, Links: linksOver(t, table),
 		},
 	})
 	o.def.Limits.Open = 200

@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -26,7 +26,7 @@ const (
 // notices tells people of requests, and has what is due about them done at its time while the process runs. One timer
 // is set, to the earliest: nothing is looked at in between, and without anything due there is none.
 type notices struct {
-	*notify.Notifier
+	*people.Notifier
 	clock  clock.Clock
 	invoke Invoker
 	report func(err error)
@@ -51,7 +51,7 @@ func (m *Machine) withNotices(c Config) {
 	n := *c.Notify
 	n.Table, n.Journal, n.Clock = m.Ports.Table, m.Ports.Journal, m.Ports.Clock
 	if n.Show == nil {
-		n.Show = (&notify.Viewer{Runs: m.Ports.Journal, Definitions: m.Definitions}).Show
+		n.Show = (&people.Viewer{Runs: m.Ports.Journal, Definitions: m.Definitions}).Show
 	}
 	if n.Directory == nil && c.People != nil {
 		n.Directory = c.People

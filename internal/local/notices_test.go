@@ -15,8 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -42,12 +41,12 @@ func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, 
 }
 
 // onlyAna tells the one approver on a channel.
-func onlyAna(t *testing.T, p *pager) *notify.Notifier {
+func onlyAna(t *testing.T, p *pager) *people.Notifier {
 	t.Helper()
 	const ana = `{"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}`
-	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": ` + ana + `}}`))
+	staff, err := people.Read([]byte(`{"tenants": {"` + Tenant + `": ` + ana + `}}`))
 	require.NoError(t, err)
-	return &notify.Notifier{Directory: people, Channels: []notify.Channel{p}}
+	return &people.Notifier{Directory: staff, Channels: []people.Channel{p}}
 }
 
 // newOfficeOf is an office with what it does not have of its own.

@@ -9,15 +9,14 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // directory is people.yaml: the people whom channels reach, and the failures of channels.
 type directory struct {
-	people []person.Person
+	people []people.Person
 	fails  map[string]int // by channel: the number of first messages that are lost
 }
 
@@ -29,7 +28,7 @@ const (
 
 // directoryForm is an element of people.yaml: a person, or a failing channel.
 type directoryForm struct {
-	person.Person
+	people.Person
 	Channel string `json:"channel"`
 	Fails   int    `json:"fails"`
 }
@@ -68,13 +67,13 @@ func (s *Scenario) loadDirectory(files map[string]section) {
 }
 
 // newNotifier returns the notifier of the scenario's people; nil = nobody is notified.
-func (s *simulation) newNotifier() *notify.Notifier {
+func (s *simulation) newNotifier() *people.Notifier {
 	if !s.scenario.notifies {
 		return nil
 	}
-	n := &notify.Notifier{}
+	n := &people.Notifier{}
 	if d := s.scenario.directory; d != nil {
-		n.Directory = person.NewBook(tenant, d.people...)
+		n.Directory = people.NewBook(tenant, d.people...)
 		for _, name := range []string{emailChannel, slackChannel} {
 			n.Channels = append(n.Channels, &fakeChannel{sim: s, name: name, fails: d.fails[name]})
 		}
@@ -88,14 +87,14 @@ func (s *simulation) hasDueWork() bool {
 	if !s.scenario.notifies || s.clock.Timers() == 0 {
 		return false
 	}
-	_, due, _ := (&notify.Notifier{Table: s.table}).NextDue(context.Background())
+	_, due, _ := (&people.Notifier{Table: s.table}).NextDue(context.Background())
 	return due
 }
 
 // notification is one message as want.json has it.
 type notification struct {
 	To       string          `json:"to"`
-	Occasion notify.Occasion `json:"occasion"`
+	Occasion people.Occasion `json:"occasion"`
 	Channel  string          `json:"channel"`
 }
 
@@ -107,11 +106,11 @@ type fakeChannel struct {
 
 func (c *fakeChannel) Name() string { return c.name }
 
-func (c *fakeChannel) Reaches(p person.Person) bool {
+func (c *fakeChannel) Reaches(p people.Person) bool {
 	return c.name == emailChannel && p.Email != "" || c.name == slackChannel && p.Slack != ""
 }
 
-func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (string, error) {
+func (c *fakeChannel) Send(ctx context.Context, m people.Message) (string, error) {
 	call := fault.Call{Port: "channel.Send", Target: c.name + " " + m.To.ID}
 	return fault.Result(ctx, c.sim.injector.Do, call, func() (string, error) {
 		if c.fails > 0 {
@@ -125,14 +124,14 @@ func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (string, error
 	})
 }
 
-func (c *fakeChannel) Update(ctx context.Context, _ string, m notify.Message) error {
+func (c *fakeChannel) Update(ctx context.Context, _ string, m people.Message) error {
 	return c.sim.injector.Do(ctx, fault.Call{Port: "channel.Update", Target: c.name + " " + m.To.ID}, func() error {
 		c.record(m)
 		return nil
 	})
 }
 
-func (c *fakeChannel) record(m notify.Message) {
+func (c *fakeChannel) record(m people.Message) {
 	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
 }
 

@@ -14,9 +14,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -25,17 +24,17 @@ import (
 type pigeon struct {
 	name string
 	mu   sync.Mutex
-	sent []notify.Message
+	sent []people.Message
 	fail error
 }
 
 func (p *pigeon) Name() string { return p.name }
 
-func (p *pigeon) Reaches(who person.Person) bool {
+func (p *pigeon) Reaches(who people.Person) bool {
 	return p.name == "email" && who.Email != "" || p.name == "slack" && who.Slack != ""
 }
 
-func (p *pigeon) Send(_ context.Context, m notify.Message) (string, error) {
+func (p *pigeon) Send(_ context.Context, m people.Message) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fail == nil {
@@ -44,7 +43,7 @@ func (p *pigeon) Send(_ context.Context, m notify.Message) (string, error) {
 	return "", p.fail
 }
 
-func (p *pigeon) Update(context.Context, string, notify.Message) error { return nil }
+func (p *pigeon) Update(context.Context, string, people.Message) error { return nil }
 
 // newestCode is the code in the newest message.
 func (p *pigeon) newestCode(t *testing.T) string {
@@ -53,7 +52,7 @@ func (p *pigeon) newestCode(t *testing.T) string {
 	defer p.mu.Unlock()
 	require.NotEmpty(t, p.sent)
 	m := p.sent[len(p.sent)-1]
-	require.Equal(t, notify.Code, m.Occasion)
+	require.Equal(t, people.Code, m.Occasion)
 	require.Empty(t, m.Link)
 	require.Regexp(t, `^[0-9]{8}$`, m.Code)
 	return m.Code
@@ -64,9 +63,9 @@ func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Bu
 	w = newHarness(t, asks(five), func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
 	})
-	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:operators"}, Email: "ana@example.com", Slack: "U1"}
+	w.people["user:ana"] = people.Person{ID: "user:ana", Groups: []string{"group:operators"}, Email: "ana@example.com", Slack: "U1"}
 	slack, mail, logs = &pigeon{name: "slack"}, &pigeon{name: "email"}, &strings.Builder{}
-	w.pages.Codes = &notify.Notifier{Table: w.rows, Clock: w.clk, Channels: []notify.Channel{mail, slack}}
+	w.pages.Codes = &people.Notifier{Table: w.rows, Clock: w.clk, Channels: []people.Channel{mail, slack}}
 	w.pages.Log = slog.New(slog.NewTextHandler(logs, nil))
 	return w, slack, mail, logs
 }
@@ -173,7 +172,7 @@ func TestA26NoSecondChannel(t *testing.T) {
 
 // The message with a code has the code, no link and no button; a mail's subject does not have it.
 func TestA26TheMessage(t *testing.T) {
-	sent := mail.New(notify.Message{Occasion: notify.Code, Code: "12345678", Approval: approval.Approval{ID: "a1", Status: approval.Pending}})
+	sent := mail.New(people.Message{Occasion: people.Code, Code: "12345678", Approval: approval.Approval{ID: "a1", Status: approval.Pending}})
 	for _, text := range []string{sent.Text, sent.HTML} {
 		require.Contains(t, text, "1234 5678")
 		require.NotContains(t, text, "http")
@@ -200,4 +199,4 @@ func TestA25ThePageIsNoChannelOfTheRule(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 }
 
-var _ web.Codes = (*notify.Notifier)(nil)
+var _ web.Codes = (*people.Notifier)(nil)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -299,7 +299,7 @@ func (c *console) newVisit(a approval.Approval) visit {
 	return visit{
 		link: approval.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID,
 			Nonce: hex.EncodeToString(nonce.Sum(nil))},
-		a: a, by: c.As, via: agent.ViaConsole, who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
+		a: a, by: c.As, via: agent.ViaConsole, who: people.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
 		frame: c.newFrame("", navApprovals, runTrail(a.Root, a.Run)...),
 		fine:  "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
 	}

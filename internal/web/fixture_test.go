@@ -23,8 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
@@ -69,7 +68,7 @@ type harness struct {
 	clk    *shiftedClock
 	links  *approval.Links
 	pages  *web.Pages
-	people people
+	people staff
 	server *httptest.Server
 	run    string
 	rows   *store.Memory
@@ -95,16 +94,16 @@ func (s *shiftedClock) advance(d time.Duration) {
 }
 
 // people is a directory.
-type people map[string]person.Person
+type staff map[string]people.Person
 
-func (p people) Person(_ context.Context, tenant, id string) (person.Person, bool, error) {
+func (p staff) Person(_ context.Context, tenant, id string) (people.Person, bool, error) {
 	one, ok := p[id]
 	return one, ok && tenant == local.Tenant, nil
 }
-func (p people) Members(context.Context, string, []string) ([]person.Person, error) { return nil, nil }
-func (p people) Removed(context.Context, string, string) (bool, error)              { return false, nil }
-func (p people) Slack(context.Context, string, string) (string, person.Person, bool, error) {
-	return "", person.Person{}, false, nil
+func (p staff) Members(context.Context, string, []string) ([]people.Person, error) { return nil, nil }
+func (p staff) Removed(context.Context, string, string) (bool, error)              { return false, nil }
+func (p staff) Slack(context.Context, string, string) (string, people.Person, bool, error) {
+	return "", people.Person{}, false, nil
 }
 
 // asks is a script of one call with that input, and the end.
@@ -116,7 +115,7 @@ func asks(input string) string {
 func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *harness {
 	t.Helper()
 	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: store.NewMemory()}
-	w.people = people{
+	w.people = staff{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
 		"user:eve": {ID: "user:eve", Groups: []string{"group:guests"}},
@@ -167,7 +166,7 @@ func (w *harness) servePages() {
 	}
 	w.pages = &web.Pages{
 		Links: w.links, Desk: w.m.Desk, People: w.people, Clock: w.clk,
-		View: (&notify.Viewer{Runs: w.m.Ports.Journal, Definitions: w.m.Definitions}).View,
+		View: (&people.Viewer{Runs: w.m.Ports.Journal, Definitions: w.m.Definitions}).View,
 		Get:  w.m.Desk.Get,
 	}
 	w.server = httptest.NewServer(w.pages.Handler())

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 )
@@ -33,11 +33,11 @@ type Desk interface {
 	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 
-// Codes sends the codes that approvals on a page behind a link may take; *notify.Notifier implements it.
+// Codes sends the codes that approvals on a page behind a link may take; *people.Notifier implements it.
 type Codes interface {
 	// SecondChannel returns the name of a channel that reaches the person, other than first; "" = there is none.
-	SecondChannel(p person.Person, first string) string
-	SendCode(ctx context.Context, a approval.Approval, to person.Person, channel, code string) error
+	SecondChannel(p people.Person, first string) string
+	SendCode(ctx context.Context, a approval.Approval, to people.Person, channel, code string) error
 }
 
 // Remark is a question or an answer about a request. Pages do not say which: Reply is not set.
@@ -48,8 +48,8 @@ type Pages struct {
 	Links  *approval.Links
 	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
 	Desk   Desk
-	People person.Directory
-	// View returns what people are shown of a request besides what is stored with it; see notify.Viewer.
+	People people.Directory
+	// View returns what people are shown of a request besides what is stored with it; see people.Viewer.
 	View  func(ctx context.Context, a approval.Approval) (show.View, error)
 	Clock clock.Clock
 	// Remark records a question or an answer about a request; nil = not offered.
@@ -160,7 +160,7 @@ func (s *server) writeFailure(w http.ResponseWriter, r *http.Request, err error)
 type visit struct {
 	link approval.Link
 	a    approval.Approval
-	who  person.Person
+	who  people.Person
 	by   policy.Principal
 	via  approval.Via
 

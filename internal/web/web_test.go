@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -276,7 +276,7 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	gone.ID = "apnone"
 	foreign := a
 	foreign.Tenant = "acme" // whose directory does not know her, and where there is no such request
-	w.people["user:joe"] = person.Person{ID: "user:joe", Groups: []string{"group:operators"}}
+	w.people["user:joe"] = people.Person{ID: "user:joe", Groups: []string{"group:operators"}}
 	joe := w.newLink(a, "user:joe")
 	delete(w.people, "user:joe")
 	n := len(at) - 10
@@ -314,7 +314,7 @@ func TestB6WhoIsNoApproverMayLook(t *testing.T) {
 	require.NotContains(t, page.body, `value="approve"`)
 
 	form := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
-	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:guests"}} // since then
+	w.people["user:ana"] = people.Person{ID: "user:ana", Groups: []string{"group:guests"}} // since then
 	got := w.do("POST", ana, form)
 	require.Equal(t, http.StatusForbidden, got.status)
 	require.Contains(t, got.body, "You are not among those who may decide this")
@@ -546,7 +546,7 @@ func TestA18EachToolIsItsApproversOwn(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, refused.status)
 		require.NotContains(t, refused.body, secret)
 	}
-	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:operators", "group:guests"}}
+	w.people["user:ana"] = people.Person{ID: "user:ana", Groups: []string{"group:operators", "group:guests"}}
 	page := w.do("GET", ana, nil).body
 	require.Equal(t, 3, strings.Count(page, `value="approve"`), "all, or one of them")
 	require.Contains(t, page, `value="uncover"`)

@@ -12,8 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -47,7 +46,7 @@ type layout struct {
 	Subject, Opening string
 	Shown            show.Document // of a mail about one request
 	Short            string        // why the arguments are not there; "" = they are
-	Requests         []notify.Other
+	Requests         []people.Other
 	Elsewhere        string
 	Invitation, Link string
 	About, Footer    string
@@ -55,7 +54,7 @@ type layout struct {
 
 // New makes the mail of a message: whole, or where it would be too long without the arguments. A mail about several
 // requests lists as many as there is room for.
-func New(m notify.Message) Mail {
+func New(m people.Message) Mail {
 	l := layout{Subject: m.Subject(), Opening: m.Opening(), Footer: footer}
 	if len(m.Others) > 0 {
 		l.About = "Run " + show.Bare(m.Approval.Run).String()
@@ -70,7 +69,7 @@ func New(m notify.Message) Mail {
 	mail := l.mail()
 	for _, names := range [][]show.Name{{show.Remark, show.Who, show.About}, {show.Remark}} {
 		if mail.size() > maxMail {
-			l.Short, l.Shown = notify.TooLong, l.Shown.Only(names...)
+			l.Short, l.Shown = people.TooLong, l.Shown.Only(names...)
 			mail = l.mail()
 		}
 	}
@@ -116,18 +115,18 @@ var headers = [][2]string{{"Auto-Submitted", "auto-generated"}, {"X-Auto-Respons
 // request.
 type channel struct{}
 
-// Name implements notify.Channel.
+// Name implements people.Channel.
 func (channel) Name() string { return "email" }
 
-// Reaches implements notify.Channel: p has an address that is one and nothing else.
-func (channel) Reaches(p person.Person) bool { return person.ValidEmail(p.Email) }
+// Reaches implements people.Channel: p has an address that is one and nothing else.
+func (channel) Reaches(p people.Person) bool { return people.ValidEmail(p.Email) }
 
-// Update implements notify.Channel.
-func (channel) Update(context.Context, string, notify.Message) error { return nil }
+// Update implements people.Channel.
+func (channel) Update(context.Context, string, people.Message) error { return nil }
 
 // newMail returns the mail of a message; false = there is none, since what is decided is not mailed.
-func (c channel) newMail(m notify.Message) (Mail, bool, error) {
-	if m.Occasion == notify.Decided {
+func (c channel) newMail(m people.Message) (Mail, bool, error) {
+	if m.Occasion == people.Decided {
 		return Mail{}, false, nil
 	}
 	if !c.Reaches(m.To) {

@@ -11,9 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -32,9 +31,9 @@ var odd = []string{
 
 func text(s string) show.Text { return show.Text{{Text: s}} }
 
-func message(value string) notify.Message {
-	return notify.Message{
-		Occasion: notify.Asked, Link: page, To: person.Person{ID: "user:ana", Email: "ana@example.com"},
+func message(value string) people.Message {
+	return people.Message{
+		Occasion: people.Asked, Link: page, To: people.Person{ID: "user:ana", Email: "ana@example.com"},
 		Approval: approval.Approval{ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: asked.Add(time.Hour)},
 		Shown: show.Document{
 			Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: show.High, RiskText: text("it cannot be undone"),
@@ -138,9 +137,9 @@ func TestC2NothingActs(t *testing.T) {
 
 // A subject is words of ours and the title, on one line, whatever the title.
 func TestC2Subject(t *testing.T) {
-	for occasion, want := range map[notify.Occasion]string{
-		notify.Asked: "Decision needed: T", notify.Reminder: "Still waiting for a decision: T", notify.Escalated: "Decision needed from you as well: T",
-		notify.Question: "Question about a request: T", notify.Answer: "Answer about a request: T", notify.Decided: "Denied: T",
+	for occasion, want := range map[people.Occasion]string{
+		people.Asked: "Decision needed: T", people.Reminder: "Still waiting for a decision: T", people.Escalated: "Decision needed from you as well: T",
+		people.Question: "Question about a request: T", people.Answer: "Answer about a request: T", people.Decided: "Denied: T",
 	} {
 		m := message("x")
 		m.Occasion, m.Shown.Title, m.Approval.Status = occasion, text("T"), approval.Denied
@@ -154,9 +153,9 @@ func TestC2Subject(t *testing.T) {
 // Of a call that was interrupted, alone or among others, nobody is told that nothing of it is carried out.
 func TestOpeningOfAnUnknownOutcome(t *testing.T) {
 	lost, others := message("x"), message("x")
-	others.Others = []notify.Other{{Approval: approval.Approval{Kind: approval.KindOutcome}}}
+	others.Others = []people.Other{{Approval: approval.Approval{Kind: approval.KindOutcome}}}
 	lost.Approval.Kind = approval.KindOutcome
-	for _, m := range []notify.Message{lost, others} {
+	for _, m := range []people.Message{lost, others} {
 		require.Contains(t, m.Opening(), "What was interrupted may have been carried out: find out before you answer.")
 		require.NotContains(t, m.Opening(), "Nothing is carried out")
 	}
@@ -175,8 +174,8 @@ func TestB2MailIsNeverCut(t *testing.T) {
 		if len(got.Text)+len(got.HTML) > 200<<10 {
 			t.Fatalf("%d bytes", len(got.Text)+len(got.HTML))
 		}
-		short := strings.Contains(got.Text, notify.TooLong)
-		if short != strings.Contains(seen(got.HTML), notify.TooLong) || short == strings.Contains(got.Text, "reason: "+value+"\n") || short == strings.Contains(seen(got.HTML), "reason: "+value) {
+		short := strings.Contains(got.Text, people.TooLong)
+		if short != strings.Contains(seen(got.HTML), people.TooLong) || short == strings.Contains(got.Text, "reason: "+value+"\n") || short == strings.Contains(seen(got.HTML), "reason: "+value) {
 			t.Fatalf("short %v", short)
 		}
 		if short && (strings.Contains(got.Text, "reason") || strings.Contains(got.HTML, "reason") || !strings.Contains(got.Text, page)) {
@@ -228,7 +227,7 @@ func TestOutcome(t *testing.T) {
 // A question or an answer stands before everything else.
 func TestRemark(t *testing.T) {
 	m := message("x")
-	m.Occasion = notify.Question
+	m.Occasion = people.Question
 	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
 	d := m.Document()
 	require.Equal(t, show.Remark, d.Sections[0].Name)

@@ -13,7 +13,7 @@ import (
 	"github.com/wneessen/go-mail"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -32,9 +32,9 @@ type Outbox struct {
 	Clock clock.Clock
 }
 
-// Send implements notify.Channel. The file is there whole or not at all, and only its owner may read it. What is
+// Send implements people.Channel. The file is there whole or not at all, and only its owner may read it. What is
 // decided is not mailed.
-func (c Outbox) Send(ctx context.Context, m notify.Message) (string, error) {
+func (c Outbox) Send(ctx context.Context, m people.Message) (string, error) {
 	text, ok, err := c.newMail(m)
 	if err = cmp.Or(err, ctx.Err()); !ok || err != nil {
 		return "", err
@@ -55,7 +55,7 @@ func (c Outbox) Send(ctx context.Context, m notify.Message) (string, error) {
 }
 
 // fileName is when, about what, why and to whom.
-func fileName(m notify.Message, now time.Time) (string, error) {
+func fileName(m people.Message, now time.Time) (string, error) {
 	to, err := policy.ParsePrincipal(m.To.ID)
 	if err != nil || to.ID != m.To.ID {
 		return "", fmt.Errorf("%.80q is no person's id", m.To.ID)
@@ -89,7 +89,7 @@ func (c Outbox) write(name string, msg *mail.Msg) error {
 	return err
 }
 
-func newMessage(m notify.Message, text Mail, now time.Time) (*mail.Msg, error) {
+func newMessage(m people.Message, text Mail, now time.Time) (*mail.Msg, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	if err := errors.Join(msg.From(outboxFrom), msg.To(m.To.Email)); err != nil {
 		return nil, err

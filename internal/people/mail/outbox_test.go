@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
 )
 
-func oddMessage() notify.Message {
+func oddMessage() people.Message {
 	m := message("--=_countersign\r\n.\n<b>&=3D é 🙂")
 	m.Shown.Title = text("réfund of agent clerk")
 	return m
@@ -78,13 +78,13 @@ func lines(s string) string { return string(bytes.ReplaceAll([]byte(s), []byte("
 
 // Nothing that a request or a person is called leads out of the directory or into a header, and what fails leaves nothing behind.
 func TestC2OutboxRefuses(t *testing.T) {
-	for name, change := range map[string]func(*notify.Message){
-		"a request's id":  func(m *notify.Message) { m.Approval.ID = "../../x" },
-		"no id":           func(m *notify.Message) { m.Approval.ID = "" },
-		"a person's id":   func(m *notify.Message) { m.To.ID = "user:../x" },
-		"an address":      func(m *notify.Message) { m.To.Email = "ana@example.com\r\nBcc: eve@example.com" },
-		"no address":      func(m *notify.Message) { m.To.Email = "" },
-		"an odd occasion": func(m *notify.Message) { m.Occasion = "../asked" },
+	for name, change := range map[string]func(*people.Message){
+		"a request's id":  func(m *people.Message) { m.Approval.ID = "../../x" },
+		"no id":           func(m *people.Message) { m.Approval.ID = "" },
+		"a person's id":   func(m *people.Message) { m.To.ID = "user:../x" },
+		"an address":      func(m *people.Message) { m.To.Email = "ana@example.com\r\nBcc: eve@example.com" },
+		"no address":      func(m *people.Message) { m.To.Email = "" },
+		"an odd occasion": func(m *people.Message) { m.Occasion = "../asked" },
 	} {
 		c := mail.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
 		m := oddMessage()
@@ -94,7 +94,7 @@ func TestC2OutboxRefuses(t *testing.T) {
 		require.NoDirExists(t, c.Path, name)
 	}
 	m := oddMessage()
-	m.Occasion = notify.Decided
+	m.Occasion = people.Decided
 	c := mail.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
 	_, err := c.Send(t.Context(), m)
 	require.NoError(t, err)

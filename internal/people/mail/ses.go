@@ -11,8 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 
 	"github.com/countersign/countersign/internal/awssdk"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 )
 
 // attemptTimeout is how long one attempt may take.
@@ -29,7 +28,7 @@ type SES struct {
 // NewSES makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost
 // is sent again: a person rather reads one twice than never.
 func NewSES(cfg aws.Config, from string) (*SES, error) {
-	if !person.ValidEmail(from) {
+	if !people.ValidEmail(from) {
 		return nil, fmt.Errorf("the sender of mails: want an address such as approvals@example.com, got %q", from)
 	}
 	client := sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {
@@ -39,9 +38,9 @@ func NewSES(cfg aws.Config, from string) (*SES, error) {
 	return &SES{from: from, send: client.SendEmail}, nil
 }
 
-// Send implements notify.Channel. There is no ref: no mail is changed. What is decided is not mailed. An error repeats
+// Send implements people.Channel. There is no ref: no mail is changed. What is decided is not mailed. An error repeats
 // nothing of what SES says but its name for the reason.
-func (c *SES) Send(ctx context.Context, m notify.Message) (string, error) {
+func (c *SES) Send(ctx context.Context, m people.Message) (string, error) {
 	mail, ok, err := c.newMail(m)
 	if !ok {
 		return "", err

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/standins"
 )
 
@@ -64,7 +64,7 @@ func TestC2Send(t *testing.T) {
 	require.Contains(t, want.Text, `<b>"chair"</b> & é 🙂`)
 
 	require.NoError(t, c.Update(t.Context(), ref, m))
-	m.Occasion = notify.Decided
+	m.Occasion = people.Decided
 	_, err = c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.Len(t, s.Sent(), 1, "what is decided is not mailed")
@@ -148,4 +148,4 @@ func TestC2Refused(t *testing.T) {
 	})
 }
 
-var _ notify.Channel = (*mail.SES)(nil)
+var _ people.Channel = (*mail.SES)(nil)

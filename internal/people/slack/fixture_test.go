@@ -14,8 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
@@ -29,8 +28,8 @@ const (
 )
 
 var (
-	ana   = person.Person{ID: "user:ana", Groups: []string{"group:finance"}, Slack: "U0ANA"}
-	ben   = person.Person{ID: "user:ben", Slack: "U0BEN"}
+	ana   = people.Person{ID: "user:ana", Groups: []string{"group:finance"}, Slack: "U0ANA"}
+	ben   = people.Person{ID: "user:ben", Slack: "U0BEN"}
 	asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 )
 
@@ -68,9 +67,9 @@ func newRequest(value string) (approval.Approval, show.Document) {
 
 func text(s string) show.Text { return show.Text{{Text: s}} }
 
-func newMessage(to person.Person, value string) notify.Message {
+func newMessage(to people.Person, value string) people.Message {
 	a, shown := newRequest(value)
-	return notify.Message{Occasion: notify.Asked, Approval: a, Shown: shown, To: to, Link: page}
+	return people.Message{Occasion: people.Asked, Approval: a, Shown: shown, To: to, Link: page}
 }
 
 // newWorkspace is a fake Slack on the loopback interface, and a channel to it.
@@ -171,20 +170,20 @@ func (d *fakeDesk) Decide(ctx context.Context, r approval.DecisionInput) (approv
 
 // fakeDirectory knows ana and ben of one workspace.
 type fakeDirectory struct {
-	person.Directory // the rest is not asked
+	people.Directory // the rest is not asked
 	fail             error
 }
 
-func (d fakeDirectory) Slack(_ context.Context, in, member string) (string, person.Person, bool, error) {
+func (d fakeDirectory) Slack(_ context.Context, in, member string) (string, people.Person, bool, error) {
 	if d.fail != nil {
-		return "", person.Person{}, false, d.fail
+		return "", people.Person{}, false, d.fail
 	}
-	for _, p := range []person.Person{ana, ben} {
+	for _, p := range []people.Person{ana, ben} {
 		if in == team && member == p.Slack {
 			return "acme", p, true, nil
 		}
 	}
-	return "", person.Person{}, false, nil
+	return "", people.Person{}, false, nil
 }
 
 // postBody sends a body to the interactions as Slack would.

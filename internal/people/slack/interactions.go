@@ -22,7 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -42,7 +42,7 @@ const (
 // use.
 type Interactions struct {
 	Secrets   []string // the app's signing secrets, any of which may sign; none = every request is refused
-	Directory person.Directory
+	Directory people.Directory
 	// Decide is the desk's. It gets the digest that the message showed, and refuses a decision about another one.
 	Decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	// UpdateMessages updates the messages about a request. It runs while the person who clicked is answered. The handler

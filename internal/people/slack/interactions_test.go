@@ -21,8 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
 )
@@ -419,7 +418,7 @@ func FuzzInteractions(f *testing.F) {
 }
 
 var (
-	_ notify.Channel   = (*slack.Channel)(nil)
+	_ people.Channel   = (*slack.Channel)(nil)
 	_ http.Handler     = (*slack.Interactions)(nil)
-	_ person.Directory = fakeDirectory{}
+	_ people.Directory = fakeDirectory{}
 )

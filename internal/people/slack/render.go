@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // render writes a message: the notification text, which quotes nothing, and the blocks. The blocks show all of the
 // request, or say that they do not and have no buttons (B2).
-func render(m notify.Message) (line string, blocks []block) {
+func render(m people.Message) (line string, blocks []block) {
 	line = "Countersign: " + m.Opening()
 	if len(m.Others) > 0 {
 		return line, renderList(m)
@@ -47,7 +47,7 @@ func render(m notify.Message) (line string, blocks []block) {
 
 // renderList writes a message about several requests: a line and a link to the page for each, as many as fit. People
 // decide on the pages.
-func renderList(m notify.Message) []block {
+func renderList(m people.Message) []block {
 	all := m.Requests()
 	for n := min(len(all), maxBlocks); ; n-- {
 		blocks := []block{subjectHeader(m), section(m.Opening())}
@@ -68,7 +68,7 @@ func renderList(m notify.Message) []block {
 }
 
 // subjectHeader is a message's subject, if it is not too long for a header; the facts say what the message is about.
-func subjectHeader(m notify.Message) block {
+func subjectHeader(m people.Message) block {
 	if h := header(m.Subject()); h.fits() {
 		return h
 	}
@@ -76,7 +76,7 @@ func subjectHeader(m notify.Message) block {
 }
 
 // renderBlocks writes a document in blocks of any size. Short says that it is not complete.
-func renderBlocks(m notify.Message, d show.Document, short bool) []block {
+func renderBlocks(m people.Message, d show.Document, short bool) []block {
 	blocks := []block{subjectHeader(m)}
 	if len(d.Sentence) > 0 {
 		blocks = append(blocks, section(d.Sentence.String()), section(d.Risk.Words()+": "+d.RiskText.String()))
@@ -103,9 +103,9 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 	}
 	// A click can decide the request if it is about one call, and was sent to an approver.
 	buttons := m.IsPending() && !short && m.Approval.Kind == approval.KindCall && m.Approval.Digest != "" &&
-		m.Occasion != notify.Question
+		m.Occasion != people.Question
 	if short {
-		blocks = append(blocks, section(notify.TooLong))
+		blocks = append(blocks, section(people.TooLong))
 	}
 	if m.IsPending() && !buttons {
 		blocks = append(blocks, section(m.Invitation()))
@@ -152,7 +152,7 @@ func textBlocks(all []show.Row) []block {
 	return blocks
 }
 
-func actionRow(m notify.Message, buttons bool) []any {
+func actionRow(m people.Message, buttons bool) []any {
 	var row []any
 	if buttons {
 		// it cannot fail

@@ -21,8 +21,7 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 )
 
 // Name is the channel's.
@@ -91,11 +90,11 @@ func (e *RefusedError) Permanent() bool {
 	return !strings.HasPrefix(e.Code, "status_5")
 }
 
-// Name implements notify.Channel.
+// Name implements people.Channel.
 func (*Channel) Name() string { return Name }
 
-// Reaches implements notify.Channel.
-func (*Channel) Reaches(p person.Person) bool { return person.ValidSlack(p.Slack) }
+// Reaches implements people.Channel.
+func (*Channel) Reaches(p people.Person) bool { return people.ValidSlack(p.Slack) }
 
 // ValidToken reports whether a token is a bot token without characters that a header cannot hold.
 func ValidToken(token string) bool {
@@ -116,8 +115,8 @@ type message struct {
 	Parse       string  `json:"parse"`
 }
 
-// Send implements notify.Channel. The ref is the conversation and the message in it.
-func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
+// Send implements people.Channel. The ref is the conversation and the message in it.
+func (c *Channel) Send(ctx context.Context, m people.Message) (string, error) {
 	if !c.Reaches(m.To) {
 		return "", fmt.Errorf("send request %s: the person has no member's id of Slack", m.Approval.ID)
 	}
@@ -133,8 +132,8 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	return sent.Channel + "/" + sent.TS, nil
 }
 
-// Update implements notify.Channel.
-func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) error {
+// Update implements people.Channel.
+func (c *Channel) Update(ctx context.Context, ref string, m people.Message) error {
 	conversation, ts, ok := strings.Cut(ref, "/")
 	if !ok {
 		return fmt.Errorf("update request %s: %q is no message of Slack", m.Approval.ID, ref)

@@ -15,8 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
@@ -136,11 +135,11 @@ func TestB2NeverCut(t *testing.T) {
 func TestAQuestionIsNotLeftOut(t *testing.T) {
 	s, c, _ := newWorkspace(t)
 	m := newMessage(ana, strings.Repeat("x", 20_000))
-	m.Occasion, m.Approval.Thread = notify.Question, []approval.Remark{{By: "user:ben", Text: "Which chair?"}}
+	m.Occasion, m.Approval.Thread = people.Question, []approval.Remark{{By: "user:ben", Text: "Which chair?"}}
 	_, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.Contains(t, shown(s.Messages()[0]), "The question\nuser:ben: Which chair?\nAbout")
-	require.Contains(t, shown(s.Messages()[0]), notify.TooLong)
+	require.Contains(t, shown(s.Messages()[0]), people.TooLong)
 }
 
 // Once it is decided, the message says by whom and when, and there is nothing left to click but the page.
@@ -149,7 +148,7 @@ func TestC1UpdatedWhenDecided(t *testing.T) {
 	m := newMessage(ana, "broken chair")
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
-	m.Occasion = notify.Decided
+	m.Occasion = people.Decided
 	m.Approval.Decisions = []approval.Decision{{By: "user:ana", At: asked.Add(5 * time.Minute)}}
 	for _, status := range []approval.Status{
 		approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided,
@@ -168,21 +167,21 @@ func TestC1UpdatedWhenDecided(t *testing.T) {
 // Buttons are for requests that a click answers, and for those who are to answer.
 func TestC1Buttons(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*notify.Message)
+		change func(*people.Message)
 		want   []string
 	}{
-		"reminded":           {func(m *notify.Message) { m.Occasion = notify.Reminder }, []string{"approve", "deny", "open"}},
-		"escalated":          {func(m *notify.Message) { m.Occasion = notify.Escalated }, []string{"approve", "deny", "open"}},
-		"answered":           {func(m *notify.Message) { m.Occasion = notify.Answer }, []string{"approve", "deny", "open"}},
-		"no page":            {func(m *notify.Message) { m.Link = "" }, []string{"approve", "deny"}},
-		"a question":         {func(m *notify.Message) { m.Occasion = notify.Question }, []string{"open"}},
-		"a code":             {func(m *notify.Message) { m.Occasion, m.Code, m.Link = notify.Code, "12345678", "" }, nil},
-		"about tools":        {func(m *notify.Message) { m.Approval.Kind = approval.KindTools }, []string{"open"}},
-		"asks for input":     {func(m *notify.Message) { m.Approval.Kind = approval.KindInput }, []string{"open"}},
-		"its outcome":        {func(m *notify.Message) { m.Approval.Kind = approval.KindOutcome }, []string{"open"}},
-		"approved elsewhere": {func(m *notify.Message) { m.Approval.Via = []approval.Via{agent.ViaPage} }, []string{"deny", "open"}},
-		"not sealed":         {func(m *notify.Message) { m.Approval.Digest = "" }, []string{"open"}},
-		"decided":            {func(m *notify.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
+		"reminded":           {func(m *people.Message) { m.Occasion = people.Reminder }, []string{"approve", "deny", "open"}},
+		"escalated":          {func(m *people.Message) { m.Occasion = people.Escalated }, []string{"approve", "deny", "open"}},
+		"answered":           {func(m *people.Message) { m.Occasion = people.Answer }, []string{"approve", "deny", "open"}},
+		"no page":            {func(m *people.Message) { m.Link = "" }, []string{"approve", "deny"}},
+		"a question":         {func(m *people.Message) { m.Occasion = people.Question }, []string{"open"}},
+		"a code":             {func(m *people.Message) { m.Occasion, m.Code, m.Link = people.Code, "12345678", "" }, nil},
+		"about tools":        {func(m *people.Message) { m.Approval.Kind = approval.KindTools }, []string{"open"}},
+		"asks for input":     {func(m *people.Message) { m.Approval.Kind = approval.KindInput }, []string{"open"}},
+		"its outcome":        {func(m *people.Message) { m.Approval.Kind = approval.KindOutcome }, []string{"open"}},
+		"approved elsewhere": {func(m *people.Message) { m.Approval.Via = []approval.Via{agent.ViaPage} }, []string{"deny", "open"}},
+		"not sealed":         {func(m *people.Message) { m.Approval.Digest = "" }, []string{"open"}},
+		"decided":            {func(m *people.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, ch, _ := newWorkspace(t)
@@ -197,7 +196,7 @@ func TestC1Buttons(t *testing.T) {
 
 func TestWhoHasNoSlackIsNotSentTo(t *testing.T) {
 	_, c, _ := newWorkspace(t)
-	_, err := c.Send(t.Context(), newMessage(person.Person{ID: "user:dan"}, "x"))
+	_, err := c.Send(t.Context(), newMessage(people.Person{ID: "user:dan"}, "x"))
 	require.ErrorContains(t, err, "no member's id")
 }
 

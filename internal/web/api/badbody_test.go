@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -185,7 +185,7 @@ var bodies = map[string]taken{
 		examples: []string{`REFUSED{}`},
 	},
 	"PUT /v1/people/{id}": {
-		into: person.Form{}, fits: "{}",
+		into: people.Form{}, fits: "{}",
 		keys: fields{
 			"/groups": {Takes: "a", Bad: map[string]string{`["finance"]`: "", `["user:ana"]`: "", `[null]`: "", `[""]`: ""}, Good: []string{`[]`, `null`}},
 			"/name":   {Takes: "s", Bad: map[string]string{`""`: "", `" "`: "", `"a\u202eb"`: "", badinput.Text(201): ""}, Good: []string{badinput.Text(200), `null`}},

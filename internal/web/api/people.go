@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -21,7 +21,7 @@ func (s *server) mayChangePeople(c Caller) error {
 }
 
 func (s *server) listPeople(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	list, err := person.List(r.Context(), s.Table, c.Tenant)
+	list, err := people.List(r.Context(), s.Table, c.Tenant)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -48,8 +48,8 @@ func (s *server) removePerson(_ http.ResponseWriter, r *http.Request, c Caller) 
 
 func (s *server) changePerson(r *http.Request, c Caller, form json.RawMessage) (status int, body any, err error) {
 	id := r.PathValue("id")
-	err = person.Put(r.Context(), s.Table, c.Tenant, id, form)
-	var wrong *person.ReadError
+	err = people.Put(r.Context(), s.Table, c.Tenant, id, form)
+	var wrong *people.ReadError
 	switch {
 	case errors.As(err, &wrong):
 		return 0, nil, invalidProblem("%s: %s", wrong.Key(), wrong.Text)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -50,7 +50,7 @@ func TestPeople(t *testing.T) {
 	got := b.do("GET /v1/people", "", api.AsHeader, admin)
 	require.JSONEq(t, `{"items":[{"id":"user:ana","groups":["group:finance"],"name":"Ana","email":"ana@example.com","slack":"U012ABCDEF","notify":["slack"]}]}`, got.body)
 
-	known := &person.Stored{Table: b.table, Clock: b.backend.Clock}
+	known := &people.Stored{Table: b.table, Clock: b.backend.Clock}
 	for id, removed := range map[string]bool{"user:ana": false, "user:ben": true, "user:gone": true, "user:eve": false} {
 		out := must(known.Removed(t.Context(), local.Tenant, id))
 		require.Equal(t, removed, out, id)

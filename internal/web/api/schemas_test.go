@@ -24,7 +24,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -36,10 +36,10 @@ var update = flag.Bool("update", false, "write the schemas of docs/openapi.yaml 
 
 // requests and answers, with events, are types of the API. The types of their fields follow from them.
 var (
-	requests = []any{api.Start{}, api.Input{}, api.Chat{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, person.Form{}}
+	requests = []any{api.Start{}, api.Input{}, api.Chat{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, people.Form{}}
 	answers  = []any{
 		api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
-		api.Grant{}, person.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Problem{},
+		api.Grant{}, people.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Problem{},
 		stream.Event{}, stream.DeltaData{},
 	}
 )
@@ -50,7 +50,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[api.Waiting](): "Waiting", reflect.TypeFor[approval.Decision](): "Decided",
 	reflect.TypeFor[approval.Status](): "ApprovalStatus", reflect.TypeFor[approval.Kind](): "ApprovalKind",
 	reflect.TypeFor[stream.Event](): "CanonicalEvent", reflect.TypeFor[stream.Type](): "CanonicalType",
-	reflect.TypeFor[person.Form](): "PersonForm",
+	reflect.TypeFor[people.Form](): "PersonForm",
 }
 
 func schemaName(t reflect.Type) string { return cmp.Or(schemaNames[t], t.Name()) }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -243,7 +243,7 @@ func (d *deployment) peopleFindings(ctx context.Context) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := person.Count(ctx, table, d.tenant)
+	n, err := people.Count(ctx, table, d.tenant)
 	told := d.env("SweepFunction", lambdafn.EnvMailFrom) + d.env("SweepFunction", lambdafn.EnvSlackToken)
 	if err != nil || n > 0 || told == "" {
 		return nil, err

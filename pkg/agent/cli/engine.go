@@ -30,7 +30,7 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -132,12 +132,12 @@ func (p *program) openEngine(who principals) (*engine, error) {
 
 // newNotifier notifies approvers by mail, written as files to the store directory, and by Slack if a token is among
 // the secrets. People without an address list their requests themselves.
-func (p *program) newNotifier(links notify.Links) (*notify.Notifier, error) {
+func (p *program) newNotifier(links people.Links) (*people.Notifier, error) {
 	channels, err := local.Channels(context.Background(), p.home, p.localSecrets(), p.clock)
 	if err != nil {
 		return nil, usageErrorf("%v", err)
 	}
-	return &notify.Notifier{Channels: channels, Links: links, Warn: func(what string, err error) {
+	return &people.Notifier{Channels: channels, Links: links, Warn: func(what string, err error) {
 		if err != nil {
 			what += ": " + err.Error()
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // principals is HOME/principals.yaml: the default principal, and people with their groups and addresses. An entry of
-// people has the form of person.Read.
+// people has the form of people.Read.
 //
 //	default: user:ana
 //	people:
@@ -30,7 +30,7 @@ import (
 //	slack: {T012ABCDEF: default}
 type principals struct {
 	Default string
-	Book    *person.Book
+	Book    *people.Book
 }
 
 // The principal of a laptop without a principals.yaml.
@@ -51,8 +51,8 @@ func readPrincipals(home string) (principals, error) {
 		return principals{}, usageErrorf("%v", err)
 	}
 	var who principals
-	var people, slack map[string]json.RawMessage // person.Read checks them
-	for key, dst := range map[string]any{"default": &who.Default, "people": &people, "slack": &slack} {
+	var staff, slack map[string]json.RawMessage // people.Read checks them
+	for key, dst := range map[string]any{"default": &who.Default, "people": &staff, "slack": &slack} {
 		v, there := doc.Members[key]
 		if !there || json.Unmarshal(v.JSON, dst) == nil {
 			continue
@@ -64,18 +64,18 @@ func readPrincipals(home string) (principals, error) {
 		return principals{}, usageErrorf("%s:%d: %s: want %s", name, v.Line, key, want)
 	}
 	who.Default = cmp.Or(who.Default, localUser)
-	if people == nil {
-		people = map[string]json.RawMessage{}
+	if staff == nil {
+		staff = map[string]json.RawMessage{}
 	}
-	if _, ok := people[localUser]; !ok {
-		people[localUser] = json.RawMessage(`["` + localOperators + `"]`)
+	if _, ok := staff[localUser]; !ok {
+		staff[localUser] = json.RawMessage(`["` + localOperators + `"]`)
 	}
-	merged, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: people}, "slack": slack})
+	merged, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: staff}, "slack": slack})
 	if err != nil {
 		return principals{}, usageErrorf("%s: people: %v", name, err)
 	}
-	who.Book, err = person.Read(merged)
-	if bad, ok := errors.AsType[*person.ReadError](err); ok {
+	who.Book, err = people.Read(merged)
+	if bad, ok := errors.AsType[*people.ReadError](err); ok {
 		key := bad.Path
 		if len(key) > 1 && key[0] == "tenants" { // in the file, people stands in place of tenants and the one tenant
 			key = append([]string{"people"}, key[2:]...)
@@ -88,7 +88,7 @@ func readPrincipals(home string) (principals, error) {
 	if err != nil {
 		return principals{}, usageErrorf("%s: %v", name, err)
 	}
-	if _, ok := people[who.Default]; !ok {
+	if _, ok := staff[who.Default]; !ok {
 		return principals{}, usageErrorf("%s:%d: default: %s is not among the people", name, doc.LineOf("default"),
 			who.Default)
 	}
@@ -173,8 +173,8 @@ func (c *peopleImportCommand) run(ctx context.Context, p *program) error {
 		Written int `json:"written"`
 		Removed int `json:"removed"`
 	}
-	out.Written, out.Removed, err = person.Import(ctx, table, document)
-	if bad, ok := errors.AsType[*person.ReadError](err); ok {
+	out.Written, out.Removed, err = people.Import(ctx, table, document)
+	if bad, ok := errors.AsType[*people.ReadError](err); ok {
 		return usageErrorf("%s: %v", c.File, bad)
 	}
 	if err != nil {

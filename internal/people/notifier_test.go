@@ -1,4 +1,4 @@
-package notify
+package people
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -260,7 +259,7 @@ func TestUpdatesOfManyAreTriedAgain(t *testing.T) {
 		w.people.people = nil
 		for i := range batchSize/3 + 1 { // each has three messages
 			id := fmt.Sprintf("user:p%d", i)
-			w.people.people = append(w.people.people, person.Person{ID: id, Groups: []string{"group:finance"}, Slack: "U1"})
+			w.people.people = append(w.people.people, Person{ID: id, Groups: []string{"group:finance"}, Slack: "U1"})
 		}
 		w.store(newRequest(remindEvery(time.Hour)))
 		w.notifyPeople()
@@ -336,7 +335,7 @@ func TestThreadTellsWhoIsMeant(t *testing.T) {
 func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 	w := newFixture(t)
 	for i := range batchSize {
-		w.people.people = append(w.people.people, person.Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Email: "p@acme.example"})
+		w.people.people = append(w.people.people, Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Email: "p@acme.example"})
 	}
 	w.people.people[3].Slack, w.slack.failures = "U4", 10_000
 	w.store(newRequest(func(a *approval.Approval) {
@@ -388,7 +387,7 @@ func TestFiveHundredAreTold(t *testing.T) {
 		if i > 2990 {
 			groups = []string{"group:board"}
 		}
-		w.people.people = append(w.people.people, person.Person{ID: id, Groups: groups, Email: "ana@acme.example", Slack: "U1"})
+		w.people.people = append(w.people.people, Person{ID: id, Groups: groups, Email: "ana@acme.example", Slack: "U1"})
 	}
 	w.store(newRequest(remindEvery(time.Hour), escalatesTo(6*time.Hour, "group:board"), func(a *approval.Approval) { a.Digest = strings.Repeat("d", 64) }))
 	w.notifyPeople()
@@ -533,7 +532,7 @@ func TestC3ALeaseLastsAsLongAsItsMessages(t *testing.T) {
 	for requests, took := range map[int]time.Duration{1: 11 * time.Second, 3: 5 * time.Second, 2 * (maxSingle + 1): 9 * time.Second} {
 		w, other, busy := newFixture(t), (*Notifier)(nil), false
 		for i := range 8 {
-			w.people.people = append(w.people.people, person.Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Slack: "U5"})
+			w.people.people = append(w.people.people, Person{ID: fmt.Sprint("user:p", i), Groups: []string{"group:finance"}, Slack: "U5"})
 		}
 		var ids []string
 		for i := range requests {

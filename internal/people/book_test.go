@@ -1,4 +1,4 @@
-package person_test
+package people_test
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 )
 
-const people = `{
+const staff = `{
   "tenants": {
     "acme": {
       "user:ana": {"groups": ["group:finance", "group:operators"], "name": "Ana", "email": "ana@example.com", "slack": "U0ANA", "notify": ["slack", "email"]},
@@ -24,14 +24,14 @@ const people = `{
   "slack": {"T0ACME": "acme", "E0ACME": "acme", "T0OTHER": "other"}
 }`
 
-func book(t testing.TB, text string) *person.Book {
+func book(t testing.TB, text string) *people.Book {
 	t.Helper()
-	b, err := person.Read([]byte(text))
+	b, err := people.Read([]byte(text))
 	require.NoError(t, err)
 	return b
 }
 
-func ids(list []person.Person) []string {
+func ids(list []people.Person) []string {
 	out := []string{}
 	for _, p := range list {
 		out = append(out, p.ID)
@@ -41,11 +41,11 @@ func ids(list []person.Person) []string {
 
 func TestDirectoryOfADocument(t *testing.T) {
 	ctx := context.Background()
-	b := book(t, people)
+	b := book(t, staff)
 	ana, found, err := b.Person(ctx, "acme", "user:ana")
 	require.NoError(t, err)
 	require.True(t, found)
-	require.Equal(t, person.Person{
+	require.Equal(t, people.Person{
 		ID: "user:ana", Groups: []string{"group:finance", "group:operators"}, Name: "Ana", Email: "ana@example.com", Slack: "U0ANA", Notify: []string{"slack", "email"},
 	}, ana)
 	require.Equal(t, policy.Principal{ID: "user:ana", Groups: []string{"group:finance", "group:operators"}}, ana.Principal())
@@ -74,14 +74,14 @@ func TestDirectoryOfADocument(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, ids(list), principals)
 	}
-	none, err := (&person.Book{}).Members(ctx, "acme", []string{"user:ana"})
+	none, err := (&people.Book{}).Members(ctx, "acme", []string{"user:ana"})
 	require.NoError(t, err)
 	require.Empty(t, none, "the zero book knows nobody")
 }
 
 // A member of a workspace is a person of the tenant that the workspace is of, and of no other.
 func TestC1SlackMembersArePeopleOfTheirTenant(t *testing.T) {
-	b := book(t, people)
+	b := book(t, staff)
 	for _, c := range []struct {
 		team, member, tenant, id string
 	}{
@@ -137,8 +137,8 @@ func TestReadSaysWhatIsWrongAndWhere(t *testing.T) {
 		"workspace's tenant":  {"{\"tenants\": {\"acme\": {}}, \"slack\": {\n\"T012\": \"other\"}}", `line 2: slack.T012: got "other", want a tenant that has people here`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := person.Read([]byte(c.text))
-			var bad *person.ReadError
+			_, err := people.Read([]byte(c.text))
+			var bad *people.ReadError
 			require.ErrorAs(t, err, &bad)
 			require.Contains(t, err.Error(), c.want)
 			for _, secret := range []string{"a@b.c", "x@y.z"} {
@@ -152,12 +152,12 @@ func TestReadSaysWhatIsWrongAndWhere(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add(people)
+	f.Add(staff)
 	f.Add(`{"tenants": {"acme": {"user:ana": {"groups": [`)
 	f.Fuzz(func(t *testing.T, text string) {
-		b, err := person.Read([]byte(text))
+		b, err := people.Read([]byte(text))
 		if err != nil {
-			var bad *person.ReadError
+			var bad *people.ReadError
 			require.ErrorAs(t, err, &bad)
 			require.LessOrEqual(t, bad.Line, 1+strings.Count(text, "\n"))
 			require.Positive(t, bad.Line)
@@ -175,6 +175,6 @@ func TestValidEmail(t *testing.T) {
 		"ana@exämple.com": false, "ana.@example.com": false, "a..b@example.com": false, "ana@.example.com": false, "ana@example.com.": false, "\"a b\"@example.com": false,
 		strings.Repeat("x", 65) + "@example.com": false, "ana@" + strings.Repeat("x.", 130) + "com": false,
 	} {
-		require.Equal(t, want, person.ValidEmail(a), a)
+		require.Equal(t, want, people.ValidEmail(a), a)
 	}
 }

@@ -1,4 +1,4 @@
-package notify
+package people
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -195,7 +194,7 @@ func remindersDue(a approval.Approval, now time.Time) int64 {
 
 // delivery is a message to send, or an update of one that was sent.
 type delivery struct {
-	to       person.Person
+	to       Person
 	channel  Channel
 	occasion Occasion
 	round    int64  // the newest reminder that it covers
@@ -251,7 +250,7 @@ func (n *notice) updateDeliveries(a approval.Approval, channel func(name string)
 			continue
 		}
 		for _, ref := range t.Refs {
-			out = append(out, delivery{to: person.Person{ID: t.To}, channel: c, occasion: Decided, updates: ref})
+			out = append(out, delivery{to: Person{ID: t.To}, channel: c, occasion: Decided, updates: ref})
 		}
 	}
 	return out
@@ -409,13 +408,13 @@ const maxRecipients = 500
 
 // recipient is a person on one of the channels that the person wants.
 type recipient struct {
-	person  person.Person
+	person  Person
 	channel Channel
 }
 
 // approvers returns the people who may decide a request at that time and have not decided it yet. If they are too many,
 // there is room among them for those whom the escalation adds.
-func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.Time) ([]person.Person, error) {
+func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.Time) ([]Person, error) {
 	if n.Directory == nil {
 		return nil, nil
 	}
@@ -428,11 +427,11 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.
 	if err != nil {
 		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !a.Awaits(p.Principal(), last) })
+	all = slices.DeleteFunc(slices.Clone(all), func(p Person) bool { return !a.Awaits(p.Principal(), last) })
 	if len(all) > maxRecipients {
 		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all),
 			maxRecipients), nil)
-		var first, joining []person.Person
+		var first, joining []Person
 		for _, p := range all {
 			if policy.MayDecide(a.EscalateTo, p.Principal()) {
 				joining = append(joining, p)
@@ -443,7 +442,7 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.
 		joining = joining[:min(len(joining), maxRecipients/2)]
 		all = slices.Concat(first[:min(len(first), maxRecipients-len(joining))], joining)
 	}
-	return slices.DeleteFunc(all, func(p person.Person) bool { return !a.Awaits(p.Principal(), now) }), nil
+	return slices.DeleteFunc(all, func(p Person) bool { return !a.Awaits(p.Principal(), now) }), nil
 }
 
 // remarkDeliveries returns the messages about remarks that are due. A question is for the requesters, an answer for
@@ -466,11 +465,11 @@ func (n *Notifier) remarkDeliveries(
 		if !isNew && !slices.ContainsFunc(have.Missed, func(m missed) bool { return m.Remark == i+1 }) {
 			continue
 		}
-		people, err := n.Directory.Members(ctx, a.Tenant, to)
+		staff, err := n.Directory.Members(ctx, a.Tenant, to)
 		if err != nil {
 			return nil, fmt.Errorf("find who is told of a remark about approval %s: %w", a.ID, err)
 		}
-		others := slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == r.By })
+		others := slices.DeleteFunc(slices.Clone(staff), func(p Person) bool { return p.ID == r.By })
 		for _, s := range n.listRecipients(others) {
 			at := have.missedAt(missed{To: s.person.ID, Channel: s.channel.Name(), Remark: i + 1})
 			if isNew || at >= 0 && !now.Before(have.Missed[at].Next) {
@@ -485,7 +484,7 @@ func (n *Notifier) remarkDeliveries(
 }
 
 // listRecipients returns people on the channels by which they want to be told, in each person's order.
-func (n *Notifier) listRecipients(people []person.Person) (out []recipient) {
+func (n *Notifier) listRecipients(people []Person) (out []recipient) {
 	for _, p := range people {
 		channels := n.Channels
 		if p.Notify != nil {

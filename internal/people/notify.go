@@ -1,6 +1,4 @@
-// Package notify tells people of approval requests: new ones, reminders, escalations, questions and answers, and the
-// decision. A message that is lost or sent twice does no harm (approvals.md, C3).
-package notify
+package people
 
 import (
 	"context"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -39,7 +36,7 @@ type Message struct {
 	Occasion Occasion
 	Approval approval.Approval
 	Shown    show.Document
-	To       person.Person
+	To       Person
 	Link     string // the page of the request, signed for To; "" = there is none
 	Code     string // of occasion Code: what To types on the page
 
@@ -60,7 +57,7 @@ type Channel interface {
 	// Name is email or slack.
 	Name() string
 	// Reaches reports whether the channel can reach the person.
-	Reaches(p person.Person) bool
+	Reaches(p Person) bool
 	// Send delivers m. Ref names the message for Update; "" if the channel cannot update. A retry may send twice.
 	Send(ctx context.Context, m Message) (ref string, err error)
 	// Update changes a sent message to show the outcome of its request.

@@ -1,4 +1,4 @@
-package notify
+package people
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -433,7 +432,7 @@ func (n *Notifier) document(ctx context.Context, a approval.Approval) (d show.Do
 }
 
 // SecondChannel returns the name of a channel that reaches the person, other than first; "" = there is none.
-func (n *Notifier) SecondChannel(p person.Person, first string) string {
+func (n *Notifier) SecondChannel(p Person, first string) string {
 	for _, c := range n.Channels {
 		if c.Name() != first && c.Reaches(p) {
 			return c.Name()
@@ -444,7 +443,7 @@ func (n *Notifier) SecondChannel(p person.Person, first string) string {
 
 // SendCode sends a person a code for the page of a request by a channel. A message that is lost is not sent again: the
 // code is stored nowhere, and the person asks for another.
-func (n *Notifier) SendCode(ctx context.Context, a approval.Approval, to person.Person, channel, code string) error {
+func (n *Notifier) SendCode(ctx context.Context, a approval.Approval, to Person, channel, code string) error {
 	c := n.findChannel(channel)
 	shown, err := n.document(ctx, a)
 	if c == nil || err != nil {

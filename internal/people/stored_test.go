@@ -1,4 +1,4 @@
-package person_test
+package people_test
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/store"
 )
 
 func requireImport(t *testing.T, table store.Table, document string, written, removed int) {
 	t.Helper()
-	w, r, err := person.Import(t.Context(), table, []byte(document))
+	w, r, err := people.Import(t.Context(), table, []byte(document))
 	require.NoError(t, err)
 	require.Equal(t, []int{written, removed}, []int{w, r})
 }
@@ -27,9 +27,9 @@ func requireImport(t *testing.T, table store.Table, document string, written, re
 func TestStoredPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := store.NewMemory()
-		requireImport(t, table, people, 8, 0)
-		requireImport(t, table, people, 0, 0)
-		read, stored := book(t, people), &person.Stored{Table: table, Clock: clock.System()}
+		requireImport(t, table, staff, 8, 0)
+		requireImport(t, table, staff, 0, 0)
+		read, stored := book(t, staff), &people.Stored{Table: table, Clock: clock.System()}
 		for _, of := range [][2]string{{"acme", "user:ana"}, {"acme", "user:ben"}, {"acme", "user:dan"}, {"other", "user:ana"}, {"other", "user:ben"}, {"none", "user:ana"}} {
 			want, known, err := read.Person(t.Context(), of[0], of[1])
 			require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestStoredPeople(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, removed, "%v", of)
 		}
-		requireImport(t, table, people, 4, 0)
+		requireImport(t, table, staff, 4, 0)
 		time.Sleep(time.Minute)
 		removed, err := stored.Removed(t.Context(), "acme", "user:ana")
 		require.NoError(t, err)
@@ -76,10 +76,10 @@ func TestStoredPeople(t *testing.T) {
 // A document that is wrong writes nothing, and an item that is damaged lets nobody of its tenant act.
 func TestStoredPeopleThatCannotBeRead(t *testing.T) {
 	table := store.NewMemory()
-	_, _, err := person.Import(t.Context(), table, []byte(`{"tenants": {"acme": {"user:ana": ["finance"]}}}`))
+	_, _, err := people.Import(t.Context(), table, []byte(`{"tenants": {"acme": {"user:ana": ["finance"]}}}`))
 	require.ErrorContains(t, err, "tenants.acme.user:ana")
-	requireImport(t, table, people, 8, 0)
-	stored := &person.Stored{Table: table, Clock: clock.System()}
+	requireImport(t, table, staff, 8, 0)
+	stored := &people.Stored{Table: table, Clock: clock.System()}
 	require.NoError(t, table.Write(context.Background(), store.Op{Kind: store.Put, Item: store.Item{
 		Key: store.Key{PK: "T#acme#PEOPLE", SK: "user:ben"}, Body: []byte(`["finance"]`),
 	}}))
@@ -96,10 +96,10 @@ func TestPutTakesBackWhatCannotBeRead(t *testing.T) {
 	table := store.NewMemory()
 	ben := json.RawMessage(`{"slack":"U012ABCDEF"}`)
 	at := fault.NewTable(table)
-	at.Once(fault.IsWrite, fault.Before(func() error { return person.Put(t.Context(), table, "acme", "user:ben", ben) }))
-	err := person.Put(t.Context(), at, "acme", "user:ana", json.RawMessage(`{"groups":["group:a"],"slack":"U012ABCDEF"}`))
+	at.Once(fault.IsWrite, fault.Before(func() error { return people.Put(t.Context(), table, "acme", "user:ben", ben) }))
+	err := people.Put(t.Context(), at, "acme", "user:ana", json.RawMessage(`{"groups":["group:a"],"slack":"U012ABCDEF"}`))
 	require.ErrorIs(t, err, store.ErrConflict)
-	list, err := person.List(t.Context(), table, "acme")
+	list, err := people.List(t.Context(), table, "acme")
 	require.NoError(t, err)
-	require.Equal(t, []person.Person{{ID: "user:ana"}, {ID: "user:ben", Slack: "U012ABCDEF"}}, list)
+	require.Equal(t, []people.Person{{ID: "user:ana"}, {ID: "user:ben", Slack: "U012ABCDEF"}}, list)
 }

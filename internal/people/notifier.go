@@ -1,4 +1,4 @@
-package notify
+package people
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -24,7 +23,7 @@ type Notifier struct {
 	Table     store.Table
 	Journal   *store.Journal // nil = one of its own over Table
 	Clock     clock.Clock
-	Directory person.Directory // nil = nobody is known
+	Directory Directory // nil = nobody is known
 	Channels  []Channel
 	Links     Links // nil = messages have none
 	// Show returns what a message shows of a request; nil = only its id.

@@ -1,4 +1,4 @@
-package notify
+package people
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -28,23 +27,23 @@ var errReset = errors.New("connection reset")
 
 // testDirectory is a directory of the people of acme.
 type testDirectory struct {
-	person.Directory // the rest is not asked
-	people           []person.Person
-	failing          bool
+	Directory // the rest is not asked
+	people    []Person
+	failing   bool
 }
 
-func (d *testDirectory) Person(ctx context.Context, tenant, id string) (person.Person, bool, error) {
+func (d *testDirectory) Person(ctx context.Context, tenant, id string) (Person, bool, error) {
 	if d.failing {
-		return person.Person{}, false, errReset
+		return Person{}, false, errReset
 	}
-	return person.NewBook(acme, d.people...).Person(ctx, tenant, id)
+	return NewBook(acme, d.people...).Person(ctx, tenant, id)
 }
 
-func (d *testDirectory) Members(ctx context.Context, tenant string, principals []string) ([]person.Person, error) {
+func (d *testDirectory) Members(ctx context.Context, tenant string, principals []string) ([]Person, error) {
 	if d.failing {
 		return nil, errReset
 	}
-	return person.NewBook(acme, d.people...).Members(ctx, tenant, principals)
+	return NewBook(acme, d.people...).Members(ctx, tenant, principals)
 }
 
 // testChannel is a channel that records its messages.
@@ -58,7 +57,7 @@ type testChannel struct {
 
 func (b *testChannel) Name() string { return b.name }
 
-func (b *testChannel) Reaches(p person.Person) bool {
+func (b *testChannel) Reaches(p Person) bool {
 	return b.name == "email" && p.Email != "" || b.name == "slack" && p.Slack != ""
 }
 
@@ -135,7 +134,7 @@ func (w *fixture) onWrite(f func() error) {
 }
 
 func newFixture(t *testing.T) *fixture {
-	w := &fixture{t: t, table: fault.NewTable(store.NewMemory()), clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
+	w := &fixture{t: t, table: fault.NewTable(store.NewMemory()), clock: clock.NewVirtual(day), people: &testDirectory{people: []Person{
 		{ID: "user:ana", Groups: []string{"group:finance"}, Email: "ana@acme.example", Slack: "U1"},
 		{ID: "user:ben", Groups: []string{"group:finance"}, Email: "ben@acme.example"},
 		{ID: "user:cleo", Groups: []string{"group:board"}, Slack: "U3"},
