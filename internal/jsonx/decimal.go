@@ -39,7 +39,7 @@ type bigInteger struct {
 
 // ParseDecimal parses a JSON number without loss; false if s is not a number.
 func ParseDecimal(s string) (decimal, bool) {
-	if !numberForm.MatchString(s) {
+	if !isNumber([]byte(s)) {
 		return decimal{}, false
 	}
 	sign := 1

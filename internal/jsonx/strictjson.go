@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,7 +91,7 @@ func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
 func decodeWithin(raw []byte, lim JSONLimits, v any, keys FieldCheck) error {
 	compact, err := CompactJSON(raw, lim)
 	if err == nil {
-		err = keys.Value(compact, reflect.TypeOf(v), "")
+		err = keys.Value(compact, reflect.TypeOf(v))
 	}
 	if err != nil {
 		return err
@@ -115,7 +114,7 @@ func ReadStored(what string, data []byte, v any) error {
 		err = &JSONError{Want: "an object"}
 	}
 	if err == nil {
-		err = FieldCheck{Others: true}.Value(data, target, "") // faults that a decoder would accept
+		err = FieldCheck{Others: true}.Value(data, target) // faults that a decoder would accept
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -197,7 +196,7 @@ func (s *jsonScanner) value() error {
 		return err
 	case c == '-' || isDigit(c):
 		token := rest[:len(rest)-len(bytes.TrimLeft(rest, "+-.0123456789eE"))]
-		if !numberForm.Match(token) {
+		if !isNumber(token) {
 			return s.expect("a JSON number")
 		}
 		s.take(len(token))
@@ -212,8 +211,10 @@ func (s *jsonScanner) value() error {
 	return s.expect("a JSON value")
 }
 
-// numberForm is the grammar of numbers in RFC 8259.
-var numberForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+// isNumber reports whether s is a number of RFC 8259 and nothing else.
+func isNumber(s []byte) bool {
+	return len(s) > 0 && (s[0] == '-' || isDigit(s[0])) && isDigit(s[len(s)-1]) && json.Valid(s)
+}
 
 // list reads the items between brackets, and the commas between them.
 func (s *jsonScanner) list(closing byte, item func(i int) error) error {
@@ -250,8 +251,8 @@ func (s *jsonScanner) member(seen map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	var key string
-	if json.Unmarshal(raw, &key) != nil {
+	key := string(raw[1 : len(raw)-1])
+	if strings.Contains(key, `\`) && json.Unmarshal(raw, &key) != nil {
 		return s.expect("a key in double quotes")
 	}
 	s.path = append(s.path, key)
@@ -368,14 +369,15 @@ type FieldCheck struct {
 	Others bool // ignore unknown keys
 }
 
-// Value checks that every key of raw is a field of t, at any depth. The error names the key by its path below at.
-func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error {
+// Value checks that every key of raw is a field of t, at any depth. The caller has checked raw. The error names the key
+// by its path.
+func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type) error {
 	for t != nil && t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()
 	}
 	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[*time.Time]() {
 		if json.Unmarshal(raw, new(time.Time)) != nil { // its error would quote the text, and name no key
-			return &JSONError{Pointer: at, Want: "a time, such as 2026-01-31T12:00:00Z"}
+			return &JSONError{Want: "a time, such as 2026-01-31T12:00:00Z"}
 		}
 		return nil
 	}
@@ -384,21 +386,21 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 	}
 	kind := JSONKind(raw)
 	if accepted, want := kindsFor(t); !strings.ContainsRune(accepted, rune(kind)) && t.Kind() != reflect.Interface {
-		return &JSONError{Pointer: at, Want: want}
+		return &JSONError{Want: want}
 	}
 	switch {
 	case kind == '{' && t.Kind() == reflect.Struct:
-		return f.members(raw, t, at)
+		return f.members(raw, t)
 	case kind == '{' && t.Kind() == reflect.Map:
-		return eachMember(raw, at, func(_ string, v json.RawMessage, at string) error { return f.Value(v, t.Elem(), at) })
+		return eachMember(raw, func(_ string, v json.RawMessage) error { return f.Value(v, t.Elem()) })
 	case kind == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
 		var elements []json.RawMessage
 		if err := json.Unmarshal(raw, &elements); err != nil {
-			return fmt.Errorf("json at %q: %w", at, err)
+			return err
 		}
 		for i, v := range elements {
-			if err := f.Value(v, t.Elem(), fmt.Sprintf("%s/%d", at, i)); err != nil {
-				return err
+			if err := f.Value(v, t.Elem()); err != nil {
+				return below(strconv.Itoa(i), err)
 			}
 		}
 	}
@@ -430,31 +432,39 @@ func kindsFor(t reflect.Type) (accepted, want string) {
 	}
 }
 
-func (f FieldCheck) members(raw json.RawMessage, t reflect.Type, at string) error {
+// below puts the pointer of an error below a key or an index.
+func below(token string, err error) error {
+	if e, ok := errors.AsType[*JSONError](err); ok {
+		e.Pointer = FormatPointer([]string{token}) + e.Pointer
+	}
+	return err
+}
+
+func (f FieldCheck) members(raw json.RawMessage, t reflect.Type) error {
 	known := jsonFields(t)
-	return eachMember(raw, at, func(key string, v json.RawMessage, at string) error {
+	return eachMember(raw, func(key string, v json.RawMessage) error {
 		if field, ok := known[key]; ok {
-			return f.Value(v, field, at)
+			return f.Value(v, field)
 		}
 		refuse := !f.Others
 		for name := range known { // encoding/json would accept the key for a field with another case
 			refuse = refuse || strings.EqualFold(name, key)
 		}
 		if refuse {
-			return &JSONError{Pointer: at, Want: "a known key"}
+			return &JSONError{Want: "a known key"}
 		}
 		return nil
 	})
 }
 
-func eachMember(raw json.RawMessage, at string, visit func(key string, v json.RawMessage, at string) error) error {
+func eachMember(raw json.RawMessage, visit func(key string, v json.RawMessage) error) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {
-		return fmt.Errorf("json at %q: %w", at, err)
+		return err
 	}
 	for _, key := range SortedKeys(members) {
-		if err := visit(key, members[key], at+FormatPointer([]string{key})); err != nil {
-			return err
+		if err := visit(key, members[key]); err != nil {
+			return below(key, err)
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func ReadLock(fsys fs.FS) (*Lock, error) {
 	l := &Lock{}
 	compact, err := jsonx.CompactJSON(data, lockLimits)
 	if err == nil {
-		err = jsonx.FieldCheck{}.Value(compact, reflect.TypeOf(l), "")
+		err = jsonx.FieldCheck{}.Value(compact, reflect.TypeOf(l))
 	}
 	if err == nil {
 		err = jsonx.WithoutValue(json.Unmarshal(compact, l))

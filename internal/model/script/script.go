@@ -162,7 +162,7 @@ func parseLine(raw []byte) (l line, err error) {
 	err = withKey(jsonx.DecodeStrict(raw, &l.Line), "")
 	// Models write arguments that nobody should accept.
 	if where, ok := errors.AsType[*keyError](err); ok && arguments.MatchString(where.key) {
-		if err = withKey(jsonx.FieldCheck{}.Value(raw, reflect.TypeFor[Line](), ""), ""); err == nil {
+		if err = withKey(jsonx.FieldCheck{}.Value(raw, reflect.TypeFor[Line]()), ""); err == nil {
 			err = json.Unmarshal(raw, &l.Line)
 		}
 	}
