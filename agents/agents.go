@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"embed"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,7 +51,9 @@ var hooks = agent.Hooks{
 	Plugins:  map[string]agent.PluginFactory{incident.OrderPlugin: incident.NewOrder},
 }
 
-// state is where an example keeps what it has done: the folder that a variable names, or one among the temporary files.
+// state is where an example keeps what it has done: the folder that a variable names, or one of this user's among the
+// temporary files.
 func state(variable, otherwise string) ledger.Ledger {
+	otherwise = fmt.Sprintf("%s-%d", otherwise, os.Getuid())
 	return ledger.Ledger{Dir: cmp.Or(os.Getenv(variable), filepath.Join(os.TempDir(), otherwise))}
 }

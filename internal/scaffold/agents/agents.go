@@ -5,6 +5,7 @@ package agents
 import (
 	"embed"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -19,7 +20,7 @@ var files embed.FS
 // code is wrong. A file is read when its agent is first needed; `make test` reads them all.
 func Registry() *agent.Registry {
 	tools, err := agent.BuiltinTools()
-	sendMail, noMail := support.SendMail(filepath.Join(os.TempDir(), "my-agents-outbox"))
+	sendMail, noMail := support.SendMail(filepath.Join(os.TempDir(), fmt.Sprintf("my-agents-outbox-%d", os.Getuid())))
 	if err := errors.Join(err, noMail); err != nil {
 		panic(err)
 	}
