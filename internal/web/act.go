@@ -176,6 +176,30 @@ func newEditFields(
 	return out.String(), newFields(known.Schema(a), out.Bytes(), typed), err
 }
 
+// newAnswerFields returns the fields of the answer to a tool that asks; nil = its schema describes no object.
+func newAnswerFields(a approval.Approval, typed map[string]string) []field {
+	if a.Ticket == nil {
+		return nil
+	}
+	return newFields(a.Ticket.ResponseSchema, nil, typed)
+}
+
+// readAnswer returns the answer to a tool that asks: its fields, or words, or JSON. Nil is a plain yes.
+func readAnswer(a approval.Approval, form map[string]string) (json.RawMessage, error) {
+	all, text := newAnswerFields(a, nil), strings.TrimSpace(form["result"])
+	switch {
+	case text == "" && all != nil:
+		return readFields(all, form)
+	case text == "":
+		return nil, nil
+	case isTyped(all, form):
+		return nil, &formError{"want the fields or an answer as JSON, not both"}
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text), nil
+	}
+	return json.Marshal(text) // a text without quotes
+}
+
 // restoreArgs unmasks edited arguments. Its *policy.EditError says what is wrong with them.
 func restoreArgs(a approval.Approval, known show.View, edited string) (json.RawMessage, error) {
 	args, err := show.Restore(json.RawMessage(edited), a.Args, known.Schema(a))
@@ -262,13 +286,13 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 		}
 	}
 	switch form["action"] {
-	case "approve", "deny":
-		text := strings.TrimSpace(form["result"]) // the input for a tool that asks; no text is a plain yes
-		if v.a.Kind != approval.KindInput || form["action"] != "approve" || text == "" {
-			break
-		}
-		if r.Result = json.RawMessage(text); !json.Valid(r.Result) { // a text without quotes
-			r.Result, _ = json.Marshal(text) // a text always can be
+	case "deny":
+	case "approve":
+		if v.a.Kind == approval.KindInput {
+			var err error
+			if r.Result, err = readAnswer(v.a, form); err != nil {
+				return err
+			}
 		}
 	case "edit":
 		known, err := s.View(ctx, v.a)

@@ -233,10 +233,7 @@ func (c *console) start(
 		s.Message, err = c.newMessage(ctx, form["message"], files)
 	case isMessage:
 		err = &formError{"Want a message or an input, not both."}
-	case slices.ContainsFunc(fields, func(f field) bool {
-		typed, sent := form[f.Name()]
-		return sent && typed != f.shown
-	}):
+	case isTyped(fields, form):
 		err = &formError{"Want the fields or an input as JSON, not both."}
 	case !json.Valid([]byte(input)):
 		err = &formError{"The input: want JSON."}

@@ -310,6 +310,14 @@ func readFields(fields []field, form map[string]string) (json.RawMessage, error)
 	return append(out, '}'), nil
 }
 
+// isTyped reports whether a form has other values for its fields than were shown.
+func isTyped(fields []field, form map[string]string) bool {
+	return slices.ContainsFunc(fields, func(f field) bool {
+		typed, sent := form[f.Name()]
+		return sent && typed != f.shown
+	})
+}
+
 // read returns the JSON of what was typed; nil = the member is left out.
 func (f field) read(typed string) (json.RawMessage, error) {
 	if f.Kind != "text" {

@@ -45,6 +45,10 @@ type payment struct {
 	To     string `json:"to,omitempty"`
 }
 
+// answers are the schemas of what the tool asks for some amounts.
+var answers = map[int]string{7: `{"type":"string"}`, 8: `{"type": "object", "additionalProperties": false, "required": ["from"],
+	"properties": {"from": {"enum": ["till", "bank"]}, "day": {"type": "integer", "minimum": 1}}}`}
+
 // describePayment has a sentence for some payments, and is broken for others.
 func describePayment(p payment) string {
 	switch p.Amount {
@@ -121,8 +125,8 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 		"user:eve": {ID: "user:eve", Groups: []string{"group:guests"}},
 	}
 	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
-		if in.Amount == 7 && c.Resume == nil {
-			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
+		if schema := answers[in.Amount]; schema != "" && c.Resume == nil {
+			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(schema)}}, nil
 		}
 		if c.Resume != nil {
 			in.To = string(c.Resume)

@@ -52,6 +52,7 @@ type requestPage struct {
 	Typed                        map[string]string // the form that was sent; nil = none was
 	Arguments                    string            // as JSON, as typed
 	Fields                       []field           // of the arguments; nil = they are edited as JSON alone
+	Answer                       []field           // to what a tool asks; nil = it is words, or JSON
 	AsJSON                       bool              // the arguments were sent as JSON
 	Changes                      []change          // what the edit would change; nil = none is looked at
 	Requester                    bool              // the run acts for the visitor
@@ -169,6 +170,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		}
 	}
 	s.setAnswerSection(&page, v)
+	page.Answer = newAnswerFields(v.a, now.typed)
 	if page.May.Edit {
 		var stored string
 		if stored, page.Fields, err = newEditFields(v.a, known, now.typed); err != nil {

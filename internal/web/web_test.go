@@ -449,6 +449,29 @@ func TestInput(t *testing.T) {
 	}
 }
 
+// An answer that is an object has a field for each member; JSON goes as well, and not both.
+func TestInputOfFields(t *testing.T) {
+	for _, good := range [][]string{{"arg.from", `"bank"`, "arg.day", "3"}, {"result", `{"from": "bank", "day": 3}`}} {
+		w := newHarness(t, asks(`{"amount": 8}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
+		at := w.newLink(w.pendingRequest(), "user:ana")
+		require.Regexp(t, `(?s)<select name="arg.from">.*bank.*name="arg.day"`, w.do("GET", at, nil).body)
+		for want, bad := range map[string][]string{
+			"The form: day: want a number":                    {"arg.from", `"till"`, "arg.day", "soon"},
+			"The form: want the fields or an answer as JSON":  {"arg.from", `"till"`, "result", "{}"},
+			"The answer: it does not fit the response schema": {"arg.from", `"till"`, "arg.day", "0"},
+			"it does not fit the response schema":             {"result", `"words"`},
+		} {
+			page := w.pressButton(at, "approve", bad...)
+			require.GreaterOrEqual(t, page.status, 400, want)
+			require.Contains(t, page.body, want)
+		}
+		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", good...).status)
+		require.Equal(t, run.RunDone, w.finish())
+		paid := <-w.paid
+		require.JSONEq(t, `{"from": "bank", "day": 3}`, paid.To)
+	}
+}
+
 // Questions and answers go where they are taken, and decide nothing; where nobody takes them, none are offered.
 func TestRemarks(t *testing.T) {
 	w, a, at := asked(t)
