@@ -89,6 +89,10 @@ func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
 	to := r.URL.EscapedPath()
 	if back, err := url.Parse(form["back"]); err == nil && v.checkProof != nil && back.Host == "" &&
 		leadsBack.MatchString(back.Path) {
+		if q := back.Query(); back.Path == "/" && form["action"] != "remark" { // from where the card goes
+			q.Set("decided", v.a.ID)
+			back.RawQuery = q.Encode()
+		}
 		to = back.RequestURI()
 	}
 	redirect(w, s.policy, to)

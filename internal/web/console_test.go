@@ -167,7 +167,12 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	at := w.server.URL + "/approvals/" + a.ID
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "key", "key", "text", "Which invoice?").status)
 	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole}}, remarks)
-	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "key", "token", "note", "Paid before.").status)
+	gone := w.pressButton(at, "approve", "key", "token", "note", "Paid before.", "back", "/?agent=payer")
+	require.Equal(t, http.StatusSeeOther, gone.status)
+	require.Equal(t, "/?agent=payer&decided="+a.ID, gone.header.Get("Location"))
+	queue := w.do("GET", w.server.URL+gone.header.Get("Location"), nil)
+	require.Regexp(t, `notice-good.*\s*<p class="notice-head">Approved: pay\(amount: 5, to: .*bob.*\)</p>\s*<p>Approved by user:ana at `, queue.body)
+	require.NotContains(t, w.do("GET", w.server.URL+"/?decided=none", nil).body, `class="notice-head"`)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole, Digest: a.Digest,
 	}}, desk.asked)

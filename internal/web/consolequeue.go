@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,8 +26,9 @@ const (
 // queuePage is the view of queue.html: open requests, the longest waiting first.
 type queuePage struct {
 	frame
-	Status  string // in a sentence
-	Waiting string // how many requests do
+	Notice  *formResult // of the decision that led here
+	Status  string      // in a sentence
+	Waiting string      // how many requests do
 	Cards   []requestCard
 	Alike   []alikeGroup
 	More    bool
@@ -94,7 +96,7 @@ func filterAddress(path string, q map[string]string, filters []string, more ...s
 var withinSpans = map[string]time.Duration{"": 1 << 62, "hour": time.Hour, "day": 24 * time.Hour}
 
 func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
-	q, err := readQuery(r, "mine", "agent", "risk", "within")
+	q, err := readQuery(r, "mine", "agent", "risk", "within", "decided")
 	within, known := withinSpans[q["within"]]
 	if err != nil || !known {
 		return page, errNoPage
@@ -139,11 +141,34 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	case 1:
 		page.Status = "1 request waits for a decision."
 	}
+	if page.Notice, err = c.newDecidedNotice(r.Context(), q["decided"]); err != nil {
+		return page, err
+	}
 	page.Alike = findAlike(page.Cards)
 	page.Agents = c.agentOptions(q["agent"])
 	page.Risks = newOptions(q["risk"], "", "any", "high", "high", "medium", "medium", "low", "low", "none", "none")
 	page.Within = newOptions(q["within"], "", "any time", "hour", "an hour", "day", "a day")
 	return page, nil
+}
+
+// newDecidedNotice says what became of a request; nil = there is no such request.
+func (c *console) newDecidedNotice(ctx context.Context, id string) (*formResult, error) {
+	if id == "" {
+		return nil, nil
+	}
+	a, err := c.Get(ctx, c.Tenant, id)
+	switch {
+	case errors.Is(err, approval.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case a.Status == approval.Pending:
+		return answerRecorded, nil
+	}
+	known, err := c.View(ctx, a)
+	return &formResult{
+		Head: show.StatusText(a.Kind, a.Status) + ": " + show.Sentence(a, known), Text: show.OutcomeText(a),
+	}, err
 }
 
 func storedSize(a approval.Approval) int {

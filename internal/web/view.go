@@ -183,6 +183,9 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	return page, nil
 }
 
+// answerRecorded is the notice of an answer that is not the last.
+var answerRecorded = &formResult{Head: "Your answer is recorded", Text: "Others have still to answer."}
+
 // setAnswerSection sets what the visitor may answer, or why there is nothing to answer.
 func (s *server) setAnswerSection(page *requestPage, v visit) {
 	page.AnswerHead = "Your answer"
@@ -199,7 +202,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 	case v.a.HasDecided(v.by.ID):
 		page.AnswerHead = "You have answered"
 		if page.Notice == nil { // on top: the answer's own place is below all that is shown
-			page.Notice = &formResult{Head: "Your answer is recorded", Text: "Others have still to answer."}
+			page.Notice = answerRecorded
 		}
 	case m.Deny && !m.Approve && !m.Result && v.a.CanApprove(v.by, s.Clock.Now()) && !s.offersApproval(v, ""):
 		switch c := v.a.ChannelsOf(""); {
