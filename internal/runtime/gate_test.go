@@ -259,6 +259,22 @@ func TestAModelWithoutUsageIsWarnedOf(t *testing.T) {
 	})
 }
 
+// The log says where a tool's code panicked, and neither it nor the model what with.
+func TestAPanicOfAToolHasItsPlaceInTheLog(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var warned []string
+		w.ports.Warn = func(what string, err error) { warned = append(warned, what+" ("+err.Error()+")") }
+		w.tool("look").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+			return agent.ToolResultData{Content: []string{"secret"}[w.tool("look").times()]}, nil
+		}
+		w.startWith(calls("look c1"), agent.Reply{Text: "Done."})
+		w.drive(0)
+		require.Len(t, warned, 1)
+		require.Regexp(t, `^call look of run `+w.run+`: it panicked at .*/gate_test\.go:\d+ \(it panicked\)$`, warned[0])
+		require.Contains(t, w.call("c1").Result.Content, "it panicked")
+	})
+}
+
 // What a plugin hid from a request that was not made, as people were asked for budget instead, it has not hidden from
 // the next one.
 func TestHiddenFromARequestThatWasNotMade(t *testing.T) {

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,6 +241,9 @@ func (r *round) callWithRetries(ctx context.Context, t tool.Tool, c run.Call, en
 		call := func() (agent.ToolResultData, error) { return t.Call(limited, once) }
 		a.result, a.err = callWithDeadline(limited, r.Clock, call)
 		a.timedOut = a.err != nil && limited.Err() != nil
+		if p, ok := errors.AsType[*panicError](a.err); ok {
+			r.warn(fmt.Sprintf("call %s of run %s: it panicked at %s", c.Tool, r.inv.Run, p.place), a.err)
+		}
 		wait, again := spec.Retry.Again(c.Effect, n)
 		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time for another attempt
 			again = false
@@ -263,17 +268,39 @@ func (p Ports) withinInvocation(ctx context.Context, limit time.Duration) time.D
 	return max(limit, time.Millisecond)
 }
 
-// errPanicked is the error of a tool that panicked. The panic's value is dropped, because it may contain anything.
-var errPanicked = errors.New("it panicked")
+// panicError is the error of a tool that panicked. The panic's value is dropped, because it may contain anything.
+type panicError struct{ place string } // its file and line, for logs; "" = it ended its goroutine
+
+func (*panicError) Error() string { return "it panicked" }
+
+// panicPlace returns where the panic that is being recovered began.
+func panicPlace() string {
+	pcs := make([]uintptr, 32)
+	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(2, pcs)])
+	for panicked, more := false, true; more; {
+		var f goruntime.Frame
+		f, more = frames.Next()
+		switch {
+		case strings.HasPrefix(f.Function, "runtime."):
+			panicked = panicked || f.Function == "runtime.gopanic"
+		case panicked:
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+	}
+	return ""
+}
 
 // callWithDeadline calls f in its own goroutine and returns when ctx ends, even if f does not. A later result is lost.
 func callWithDeadline[T any](ctx context.Context, c clock.Clock, f func() (T, error)) (T, error) {
 	answer := make(chan func() (T, error), 1)
 	done := c.NewSignal()
 	c.Go(func() {
-		result := func() (T, error) { return *new(T), errPanicked }
+		problem := &panicError{}
+		result := func() (T, error) { return *new(T), problem }
 		defer func() {
-			_ = recover()
+			if recover() != nil {
+				problem.place = panicPlace()
+			}
 			answer <- result
 			done.Notify()
 		}()
