@@ -196,7 +196,7 @@ func readAnswer(a approval.Approval, form map[string]string) (json.RawMessage, e
 		return readFields(all, form)
 	case text == "":
 		return nil, nil
-	case isTyped(all, form):
+	case isFilledIn(all, form):
 		return nil, &formError{"want the fields or an answer as JSON, not both"}
 	case json.Valid([]byte(text)):
 		return json.RawMessage(text), nil

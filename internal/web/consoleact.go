@@ -233,7 +233,7 @@ func (c *console) start(
 		s.Message, err = c.newMessage(ctx, form["message"], files)
 	case isMessage:
 		err = &formError{"Want a message or an input, not both."}
-	case isTyped(fields, form):
+	case isFilledIn(fields, form):
 		err = &formError{"Want the fields or an input as JSON, not both."}
 	case !json.Valid([]byte(input)):
 		err = &formError{"The input: want JSON."}

@@ -310,8 +310,8 @@ func readFields(fields []field, form map[string]string) (json.RawMessage, error)
 	return append(out, '}'), nil
 }
 
-// isTyped reports whether a form has other values for its fields than were shown.
-func isTyped(fields []field, form map[string]string) bool {
+// isFilledIn reports whether a form has other values for its fields than were shown.
+func isFilledIn(fields []field, form map[string]string) bool {
 	return slices.ContainsFunc(fields, func(f field) bool {
 		typed, sent := form[f.Name()]
 		return sent && typed != f.shown
