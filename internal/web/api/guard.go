@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,8 @@ type Guard struct {
 	Port  string // the port of the listener
 	Open  bool   // others may reach the port; any IP address and Name are then valid hosts
 	Name  string // the host name of the listener; "" = an address
+	// Public are other hosts, such as a tunnel's, under which the paths of IsPublic are reached and nothing else.
+	Public []string
 	// HasFormProof reports whether a POST contains, beside the cookie, a proof that its sender may act. The handler behind
 	// the guard checks the proof. Nil = the cookie admits no POST.
 	HasFormProof func(r *http.Request) bool
@@ -45,7 +48,8 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
-		if !g.isOwnHost(r.Host) {
+		isNamed := func(host string) bool { return strings.EqualFold(host, r.Host) }
+		if !g.isOwnHost(r.Host) && !(IsPublic(r) && slices.ContainsFunc(g.Public, isNamed)) {
 			out.writeProblem(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, "+
 				"with port %s", r.Host, g.Port))
 			return

@@ -271,6 +271,7 @@ func TestGuard(t *testing.T) {
 	cookie := func(more ...string) []string {
 		return append([]string{"Cookie", "countersign-8420=" + lookCookie(t)}, more...)
 	}
+	public := api.Guard{Public: []string{"tunnel.example"}}
 	open := api.Guard{Open: true, Name: "dev.example"}
 	forms := api.Guard{HasFormProof: func(r *http.Request) bool { return r.URL.Path == "/form" }}
 	for name, c := range map[string]struct {
@@ -318,6 +319,13 @@ func TestGuard(t *testing.T) {
 		"open: another name":       {guard: open, request: "GET /x", headers: bearer("Host", "evil.example:8420"), want: 403},
 		"open: no token":           {guard: open, request: "GET /x", headers: []string{"Host", "192.0.2.7:8420"}, want: 401},
 		"its name, but not open":   {guard: api.Guard{Name: "dev.example"}, request: "GET /x", headers: bearer("Host", "dev.example:8420"), want: 403},
+
+		"public: a link":          {guard: public, request: "GET /a/x", headers: []string{"Host", "tunnel.example"}, want: 200},
+		"public: an answer":       {guard: public, request: "POST /a/x", headers: []string{"Host", "tunnel.example", "Origin", "https://tunnel.example"}, want: 200},
+		"public: of another site": {guard: public, request: "POST /a/x", headers: []string{"Host", "tunnel.example", "Origin", "https://evil.example"}, want: 403},
+		"public: another port":    {guard: public, request: "GET /a/x", headers: []string{"Host", "tunnel.example:81"}, want: 403},
+		"public: a rebound name":  {guard: public, request: "GET /a/x", headers: []string{"Host", "evil.example"}, want: 403},
+		"public: nothing else":    {guard: public, request: "GET /x", headers: bearer("Host", "tunnel.example"), want: 403},
 
 		"its own page":                   {request: "POST /x", headers: bearer("Origin", "http://127.0.0.1:8420", "Sec-Fetch-Site", "same-origin"), want: 200},
 		"its own page, an old browser":   {request: "POST /x", headers: bearer("Origin", "http://127.0.0.1:8420"), want: 200},

@@ -141,6 +141,17 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	if net.ParseIP(host) == nil {
 		guard.Name = host
 	}
+	for _, name := range []string{envWebURL, envCallbackURL} {
+		base := e.p.getenv(name)
+		if base == "" {
+			continue
+		}
+		at, err := url.Parse(base)
+		if err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Host == "" {
+			return nil, usageErrorf("%s: want an address such as https://example.com", name)
+		}
+		guard.Public = append(guard.Public, at.Host)
+	}
 	b := e.backend
 	b.Via = agent.ViaAPI
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header proves nothing; only the token does

@@ -57,6 +57,12 @@ type engine struct {
 	links     *approval.Links // to approval pages
 }
 
+// The addresses by which others reach this machine, such as a tunnel's: of approval links, and of callbacks.
+const (
+	envWebURL      = "COUNTERSIGN_WEB_URL"
+	envCallbackURL = "COUNTERSIGN_CALLBACK_URL"
+)
+
 // openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
 func (p *program) openEngine(who principals) (*engine, error) {
 	feed := api.NewFeed(p.clock)
@@ -70,7 +76,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe()}
 	e.links = &approval.Links{ // over a table that is still to be opened
 		Ring: ring.load, Sign: ring.loadOrCreate, Clock: p.clock, IDs: clock.NewIDs(p.clock),
-		Base: func() string { return cmp.Or(p.getenv("COUNTERSIGN_WEB_URL"), e.address()) },
+		Base: func() string { return cmp.Or(p.getenv(envWebURL), e.address()) },
 	}
 	notifier, err := p.newNotifier(e.links)
 	if err != nil {
@@ -89,7 +95,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		Clock: p.clock, People: who.Book, Notify: notifier, Trouble: p.logFailure,
 		Remotes: remotes, Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
 		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: func() string {
-			return cmp.Or(p.getenv("COUNTERSIGN_CALLBACK_URL"), e.address())
+			return cmp.Or(p.getenv(envCallbackURL), e.address())
 		}},
 		Busy: func(run string, err error, again time.Duration) {
 			p.logEvent("busy", "run %s waits: %s; asks again in %s", run, line(err.Error()),
