@@ -442,7 +442,7 @@ func addExpiries(d *run.Draft) error {
 		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired}
 		switch c.Wait.For {
 		case run.ForOutcome:
-			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired
+			e.Reason, e.Content = run.WhyOutcomeUnknown, withEditNote(c, agent.TextOutcomeExpired)
 		case run.ForInput:
 			e.Content = agent.TextInputExpired
 		case run.ForAnswer:
