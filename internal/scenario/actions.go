@@ -271,12 +271,17 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 	return false
 }
 
-// settleOutcome settles an outcome as an approver; an order to run the call again is that of as many as it takes. A
-// refusal ends the simulation, since the request would stay open for ever.
+// settleOutcome settles an outcome as an approver, by a channel that counts; an order to run the call again is that of
+// as many as it takes. A refusal ends the simulation, since the request would stay open for ever.
 func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
 	a, err := sr.sim.request(o.ID)
 	for n := 0; err == nil && (n == 0 || n < a.Quorum && o.Action == approval.Rerun); n++ {
-		o.By = anyApprover(a)
+		o.By, o.Via = anyApprover(a), agent.ViaAPI
+		for _, via := range a.Via {
+			if via != agent.ViaPage || a.Confirm == "" {
+				o.Via = via
+			}
+		}
 		if n > 0 && !slices.Contains(a.Approvers, o.By.ID) {
 			o.By.ID = fmt.Sprintf("user:approver-%d", n)
 		}
