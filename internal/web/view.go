@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -83,11 +84,8 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 	if !v.a.IsOpen(now) || v.isSomebodyElse() {
 		return m
 	}
-	if m.Remark = s.Remark != nil; v.a.HasDecided(v.by.ID) {
-		return m
-	}
-	approve, deny := v.a.CanApprove(v.by, now), v.a.CanDecide(v.by, now)
-	m.Uncover = v.a.CanUnmask(v.by, now)
+	m.Remark, m.Uncover = s.Remark != nil, v.a.CanUnmask(v.by, now)
+	approve, deny := v.mayApprove(now), v.a.CanDecide(v.by, now)
 	if v.a.Kind != approval.KindOutcome {
 		approve = approve && s.offersApproval(v, "")
 	}
@@ -106,6 +104,12 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 		m.Approve, m.Deny, m.Edit = approve && deny, deny, approve && v.a.Kind == approval.KindCall
 	}
 	return m
+}
+
+// mayApprove reports whether the visitor may approve the request. A call is approved once, and questions are answered
+// until those who decide say the same.
+func (v visit) mayApprove(now time.Time) bool {
+	return v.a.CanApprove(v.by, now) && (v.a.Kind != approval.KindCall || !v.a.HasDecided(v.by.ID))
 }
 
 // findOpenTools returns the undecided tools that the visitor may decide, and how many are for others alone.
@@ -163,7 +167,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page.StatusLabel = show.StatusText(page.Kind, page.Status)
 	page.Lede = show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
-	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result || page.May.Each != nil) {
+	if v.mayApprove(s.Clock.Now()) && (page.May.Deny || page.May.Result || page.May.Each != nil) {
 		page.CodeBy = agent.ViaText(s.codeChannel(v))
 		if s.SignIn != nil && v.confirmation() == agent.ConfirmOIDC && v.session == nil {
 			page.SignIn = signInAddress(v.path, false)
@@ -203,6 +207,9 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.AnswerHead = "You have answered"
 		if page.Notice == nil { // on top: the answer's own place is below all that is shown
 			page.Notice = answerRecorded
+		}
+		if page.AnswerText = "You may answer anew: your newest answer counts."; v.a.Kind == approval.KindCall {
+			page.AnswerText = "You may still deny it."
 		}
 	case m.Deny && !m.Approve && !m.Result && v.a.CanApprove(v.by, s.Clock.Now()) && !s.offersApproval(v, ""):
 		switch c := v.a.ChannelsOf(""); {

@@ -591,3 +591,36 @@ func TestA10WhoStartsAgainIsNotOfferedToApprove(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, w.do("GET", at, nil).body, own)
 }
+
+// One of several who decide may still deny what they approved, and answer a tool's question anew: until then people
+// whose answers differ would wait for each other.
+func TestWhoHasAnsweredMayChangeIt(t *testing.T) {
+	two := func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Quorum: 2}}
+	}
+	w, a, ana := asked(t, two)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(ana, "approve").status)
+	page := w.do("GET", ana, nil).body
+	require.Contains(t, page, "Your answer is recorded")
+	require.Contains(t, page, `value="deny"`)
+	require.NotContains(t, page, `value="approve"`)
+	require.NotContains(t, page, `value="review"`)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(ana, "deny").status)
+	require.Equal(t, approval.Denied, w.reload(a).Status)
+	require.Equal(t, run.RunDone, w.finish())
+	require.Empty(t, w.paid)
+
+	w = newHarness(t, asks(`{"amount": 7}`), two)
+	a = w.pendingRequest()
+	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	for _, at := range []string{ana, bob} {
+		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve").status)
+	}
+	a = w.pendingRequest()
+	ana, bob = w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	require.Equal(t, http.StatusSeeOther, w.pressButton(ana, "approve", "result", "giro").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(bob, "approve", "result", "savings").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(ana, "approve", "result", "savings").status)
+	require.Equal(t, run.RunDone, w.finish())
+	require.Equal(t, payment{Amount: 7, To: `"savings"`}, <-w.paid)
+}
