@@ -244,8 +244,8 @@ func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 	})
 }
 
-// A lost answer is nobody's knowledge where the call cannot be repeated, and an error the model reads where it can. Any other error says
-// that the call was not carried out.
+// A lost answer is nobody's knowledge where the call cannot be repeated, and an error the model reads where it can. So is a panic, which may
+// come behind the effect. Any other error says that the call was not carried out.
 func TestALostAnswer(t *testing.T) {
 	reset := errors.New("connection reset")
 	for name, c := range map[string]struct {
@@ -258,9 +258,16 @@ func TestALostAnswer(t *testing.T) {
 		"not sent":           {tool: "pay", err: reset, says: "pay failed: connection reset"},
 		"changed":            {tool: "pay", err: &tool.ChangedError{Server: "bank", Tool: "pay"}, says: "pay failed: the server bank no longer has the tool pay; the call was not made"},
 		"idempotent":         {tool: "note", err: &tool.LostError{Err: reset}, says: "note failed: the answer was lost: connection reset"},
+		"panics":             {tool: "pay", unknown: true},
+		"idempotent, panics": {tool: "note", says: "note failed: it panicked"},
 	} {
 		subtest(t, name, func(t *testing.T, w *world) {
-			w.tool(c.tool).work = func(context.Context, tool.Call) (agent.ToolResultData, error) { return agent.ToolResultData{}, c.err }
+			w.tool(c.tool).work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+				if c.err == nil {
+					panic("secret")
+				}
+				return agent.ToolResultData{}, c.err
+			}
 			w.startWith(calls(c.tool + " c1"))
 			r := w.drive(0)
 			require.Equal(t, 1, w.tool(c.tool).times())

@@ -169,7 +169,7 @@ func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 }
 
 // runTool calls a tool until it ends or its deadline passes, and returns the event to store. It returns nil if the
-// outcome is unknown: a non-idempotent tool timed out, or its answer was lost.
+// outcome is unknown: a non-idempotent tool timed out or panicked, or its answer was lost.
 func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t tool.Tool, known bool) run.Event {
 	c, times := x.call, 0
 	failed := func(why run.CallReason, said string) run.CallFinished {
@@ -192,7 +192,8 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 			Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c),
 		}
 	}
-	if c.Effect == run.EffectNonIdempotent && (a.timedOut || errors.As(a.err, &lost)) {
+	unclear := a.timedOut || errors.As(a.err, &lost) || errors.Is(a.err, errPanicked)
+	if c.Effect == run.EffectNonIdempotent && unclear {
 		return nil
 	}
 	tries := ""

@@ -50,7 +50,7 @@ const (
 // An error of f says that the call did not happen: the model is told, and a call of any other effect than
 // EffectNonIdempotent is repeated as the agent's retry says. Where the call may have happened, as after a lost answer,
 // f returns a *LostError: a non-idempotent call is then not repeated, and Reconcile or a person says what became of it.
-// The same holds where f outlives its timeout. An error made by Refuse is told to the model as it is.
+// The same holds where f panics or outlives its timeout. An error made by Refuse is told to the model as it is.
 //
 // NewTool returns an error for a name that models do not take, a missing description or function, and a type without a
 // schema.
