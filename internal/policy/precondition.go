@@ -207,14 +207,17 @@ func fillArguments(template, args json.RawMessage, result string) (json.RawMessa
 // undoEnd returns the end of a run that undoes a call, once the undoing call has ended. No model is asked.
 func undoEnd(s *run.AgentState) run.Finished {
 	c, _ := s.Undoing()
-	switch c.Status {
-	case run.StatusSucceeded:
+	switch {
+	case c.Status == run.StatusSucceeded:
 		end := run.Finished{Reason: run.ReasonNaturalEnd}
 		if c.Result.Blob == "" {
 			end.Output = agent.TextOutput(c.Result.Content)
 		}
 		return end
-	case run.StatusFailed:
+	case c.Reason == run.WhyOutcomeUnknown:
+		return Fail(run.CodeUndoFailed, fmt.Sprintf(
+			"nobody knows whether call %s was taken back: the outcome of the call of %s is unknown", c.Undoes, c.Tool))
+	case c.Status == run.StatusFailed:
 		return Fail(run.CodeUndoFailed,
 			fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
 	default:

@@ -262,7 +262,7 @@ var advice = map[run.ErrorCode]string{
 	run.CodePermissionFailed:      "Nobody could say what it may do. Ask who runs the permission backend; continue it.",
 	run.CodeDefinition:            "The agent's definition does not fit any more. Mend agent.yaml and start a new run.",
 	run.CodeMCPUnavailable:        "Check that the MCP server is reachable, or mark it optional. Then start a new run.",
-	run.CodeUndoFailed:            "The call was not taken back. Look at its error below, and take it back by hand.",
+	run.CodeUndoFailed:            "The call may still stand. Look at its error below, check, and take it back by hand.",
 	run.CodeBreaker:               "The model went in circles. Look at its messages, mend prompt or tool, and fork.",
 }
 
