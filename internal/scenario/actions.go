@@ -276,15 +276,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
 	a, err := sr.sim.request(o.ID)
 	for n := 0; err == nil && (n == 0 || n < a.Quorum && o.Action == approval.Rerun); n++ {
-		o.By, o.Via = anyApprover(a), agent.ViaAPI
-		for _, via := range a.Via {
-			if via != agent.ViaPage || a.Confirm == "" {
-				o.Via = via
-			}
-		}
-		if n > 0 && !slices.Contains(a.Approvers, o.By.ID) {
-			o.By.ID = fmt.Sprintf("user:approver-%d", n)
-		}
+		o.By, o.Via = anyApprover(a, n)
 		err = sr.sim.retry("settle "+o.Call, sr.settleAction(o))
 	}
 	if err != nil {
@@ -293,15 +285,22 @@ func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
 	}
 }
 
-// anyApprover returns a person who may decide a request. Only an approver can have an approved call run again.
-func anyApprover(a approval.Approval) policy.Principal {
-	above := slices.Concat(a.Above...)
-	for _, name := range a.Approvers {
-		if strings.HasPrefix(name, "user:") {
-			return policy.Principal{ID: name, Groups: above}
+// anyApprover returns the n-th of the people who may decide a request, from 0, and a channel that counts. Only an
+// approver can have an approved call run again.
+func anyApprover(a approval.Approval, n int) (by policy.Principal, via run.Via) {
+	for _, each := range agent.Vias() {
+		if a.ChannelsOf("").Count(each, "") {
+			via = each
 		}
 	}
-	return policy.Principal{ID: localUser.ID, Groups: slices.Concat(a.Approvers, above)}
+	above := slices.Concat(a.Above...)
+	people := slices.DeleteFunc(slices.Clone(a.Approvers), func(name string) bool {
+		return !strings.HasPrefix(name, "user:") || a.FourEyes && slices.Contains(a.Requesters, name)
+	})
+	if n < len(people) {
+		return policy.Principal{ID: people[n], Groups: above}, via
+	}
+	return policy.Principal{ID: fmt.Sprintf("user:approver-%d", n), Groups: slices.Concat(a.Approvers, above)}, via
 }
 
 // knownOutcome returns what the effect log has of a call, if it was a crash that made the outcome unknown.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
@@ -217,12 +216,8 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 
 // decideRequest decides a request as an approver, and reports whether the decision was accepted.
 func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
-	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: anyApprover(asked)}
-	for _, via := range agent.Vias() {
-		if asked.ChannelsOf(r.Tool).Count(via, "") {
-			r.Via = via
-		}
-	}
+	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action}
+	r.By, r.Via = anyApprover(asked, 0)
 	if asked.Kind == approval.KindInput && action == approval.Approve {
 		r.Result = []byte(`"yes"`)
 	}
