@@ -60,6 +60,8 @@ type DecisionInput struct {
 	// outcome without ID, the same key is the same answer to the same request.
 	Key   string
 	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
+	// Check has the decision authorized and validated only: nothing is recorded, and the Approval is none.
+	Check bool
 
 	// Confirm checks what the policy wants besides: that the person has signed in, or the typed code, which it uses up.
 	// Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
@@ -124,6 +126,9 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 		fact, decided, err := d.tallyDecision(ctx, a, r, now)
+		if err == nil && r.Check {
+			return Approval{}, nil
+		}
 		if err == nil && r.confirmed != checked {
 			err = r.Confirm(ctx, r.confirmed)
 			checked = r.confirmed

@@ -117,6 +117,9 @@ func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx contex
 		if len(others) >= policy.MaxKept {
 			return fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(others), ErrKept)
 		}
+		if r.Check {
+			return nil
+		}
 		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)
 		if err != nil {
 			return err

@@ -164,6 +164,27 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 	}
 }
 
+// Of several decisions and answers none takes effect if one of them is refused.
+func TestAnInputIsCheckedBeforeAnyTakesEffect(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, {"id": "c2", "name": "pay", "input": {"amount": 6}}]}
+{"text": "Done."}`, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"user:cfo"},
+			When: []run.Condition{{Path: "/amount", Eq: json.RawMessage("6")}}}}
+	})
+	one := b.start("k")
+	first, second := decision("c1", "resume").Decisions[0], decision("c2", "resume").Decisions[0]
+	for _, in := range []api.Input{
+		{Decisions: []api.Decision{first, second}},
+		{Decisions: []api.Decision{first}, Answers: []api.Answer{{Call: "c2", Result: json.RawMessage("true")}}},
+		{Answers: []api.Answer{{Call: "c1", Result: json.RawMessage("true")}, {Call: "c2", Rerun: true}}},
+	} {
+		_, err := b.client.Input(t.Context(), one.ID, in, "")
+		require.ErrorContains(t, err, "[")
+		require.Equal(t, one, b.waitUntilParked(one.ID), "nothing was done")
+	}
+	must(b.client.Input(t.Context(), one.ID, api.Input{Decisions: []api.Decision{first}}, ""))
+}
+
 func decision(target, action string) api.Input {
 	return api.Input{Decisions: []api.Decision{{Target: target, ID: "d1", Action: action, Reason: "because"}}}
 }

@@ -92,7 +92,7 @@ func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) 
 		a.Already = a.Already && errors.Is(err, errRepeated)
 		switch {
 		case errors.Is(err, errRepeated):
-		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrNotAwaited):
+		case isUnneeded(err):
 			*a.Applied = false
 		case err != nil:
 			return 0, nil, err
@@ -101,9 +101,16 @@ func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) 
 	return http.StatusAccepted, a, nil
 }
 
-// planInput validates the whole input before any step is applied.
+// isUnneeded reports whether a step on a run or call that has ended, or answers no more, was not applied.
+func isUnneeded(err error) bool {
+	return errors.Is(err, approval.ErrFinished) || errors.Is(err, approval.ErrIgnored) ||
+		errors.Is(err, runtime.ErrNotAwaited)
+}
+
+// planInput validates the whole input before any step is applied. Of several, also the desk checks each.
 func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]inputStep, error) {
-	switch n := len(b.Messages) + len(b.Decisions) + len(b.Answers); {
+	n := len(b.Messages) + len(b.Decisions) + len(b.Answers)
+	switch {
 	case n == 0:
 		return nil, invalidProblem("input: got nothing, want messages, decisions or answers")
 	case n > maxInputs:
@@ -113,22 +120,34 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		return nil, problem(RunFinished, "send to run %s: the run has finished", l.State.Run)
 	}
 	var steps []inputStep
-	for i, d := range b.Decisions {
-		step, err := s.planDecision(ctx, &l.State, d, c)
-		if err != nil {
-			return nil, prefixProblem("decisions", i, err)
+	add := func(list string, i int, plan func(check bool) (inputStep, error)) error {
+		step, err := plan(false)
+		if err == nil && n > 1 {
+			check, refused := plan(true)
+			if refused == nil {
+				refused = check(ctx)
+			}
+			if refused != nil && !errors.Is(refused, errRepeated) && !isUnneeded(refused) {
+				err = problemOf(refused)
+			}
 		}
 		steps = append(steps, step)
+		return prefixProblem(list, i, err)
+	}
+	for i, d := range b.Decisions {
+		plan := func(check bool) (inputStep, error) { return s.planDecision(ctx, &l.State, d, c, check) }
+		if err := add("decisions", i, plan); err != nil {
+			return nil, err
+		}
 	}
 	for i, a := range b.Answers {
 		if a.ID == "" && key != "" {
 			a.ID = fmt.Sprintf("%s-%d", key, i)
 		}
-		step, err := s.planAnswer(ctx, &l.State, a, c)
-		if err != nil {
-			return nil, prefixProblem("answers", i, err)
+		plan := func(check bool) (inputStep, error) { return s.planAnswer(ctx, &l.State, a, c, check) }
+		if err := add("answers", i, plan); err != nil {
+			return nil, err
 		}
-		steps = append(steps, step)
 	}
 	for i, m := range b.Messages {
 		blocks, err := ReadMessage(fmt.Sprintf("messages[%d]", i), m)
@@ -160,8 +179,10 @@ func prefixProblem(list string, i int, err error) error {
 // errRepeated says that a step was applied before and has changed nothing.
 var errRepeated = errors.New("that was said already")
 
-func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
-	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID,
+func (s *server) planDecision(
+	ctx context.Context, state *run.AgentState, d Decision, c Caller, check bool,
+) (inputStep, error) {
+	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Check: check,
 		Result: unlessNull(d.Result), Note: d.Reason, By: c.Principal, Via: s.Via}
 	switch d.Action {
 	case "resume":
@@ -196,7 +217,9 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 	return step, nil
 }
 
-func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (inputStep, error) {
+func (s *server) planAnswer(
+	ctx context.Context, state *run.AgentState, a Answer, c Caller, check bool,
+) (inputStep, error) {
 	if a.Error != nil || a.Rerun {
 		a.Result = unlessNull(a.Result)
 	}
@@ -208,7 +231,7 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		return nil, err
 	}
 	if a.Approval != "" {
-		return s.planNamedAnswer(ctx, state, a, c)
+		return s.planNamedAnswer(ctx, state, a, c, check)
 	}
 	if a.Call == "" {
 		return nil, invalidProblem("call: got nothing, want the id of one")
@@ -218,10 +241,11 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
 	if id := policy.RequestOf(state, call); id != "" {
-		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool}, run.ForApproval)
+		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool, Check: check},
+			run.ForApproval)
 	}
 	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {
-		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: w.Approval}, w.For)
+		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: w.Approval, Check: check}, w.For)
 	}
 	if call.Service && (call.Wait == nil || call.Wait.For == run.ForAnswer) {
 		if a.Rerun {
@@ -229,13 +253,20 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		}
 		given := runtime.Answer{Tenant: state.Tenant, Run: state.Run, Call: a.Call, By: c.Principal.ID}
 		given.Content, given.IsError = answerText(a.Result, a.Error)
-		return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }, nil
+		return func(ctx context.Context) error {
+			if check {
+				return nil
+			}
+			return s.Inputs.Answer(ctx, given)
+		}, nil
 	}
-	return s.outcomeStep(state, a, c), nil
+	return s.outcomeStep(state, a, c, check), nil
 }
 
 // planNamedAnswer plans an answer to a named request about an unknown outcome.
-func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Answer, c Caller) (inputStep, error) {
+func (s *server) planNamedAnswer(
+	ctx context.Context, run *run.AgentState, a Answer, c Caller, check bool,
+) (inputStep, error) {
 	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
 	if !approvalPattern.MatchString(a.Approval) {
 		return nil, none
@@ -254,14 +285,14 @@ func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Ans
 				asked.ID, asked.ID)
 	}
 	a.Call = asked.Call()
-	return s.outcomeStep(run, a, c), nil
+	return s.outcomeStep(run, a, c, check), nil
 }
 
 // outcomeStep settles the unknown outcome of a call.
-func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep {
+func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller, check bool) inputStep {
 	r := approval.DecisionInput{
 		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Action: approval.Rerun, By: c.Principal,
-		Via: s.Via,
+		Via: s.Via, Check: check,
 	}
 	switch {
 	case a.Error != nil:
