@@ -192,8 +192,8 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 			Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c),
 		}
 	}
-	unclear := a.timedOut || errors.As(a.err, &lost) || errors.Is(a.err, errPanicked)
-	if c.Effect == run.EffectNonIdempotent && unclear {
+	_, panicked := errors.AsType[*panicError](a.err)
+	if c.Effect == run.EffectNonIdempotent && (a.timedOut || panicked || errors.As(a.err, &lost)) {
 		return nil
 	}
 	tries := ""
