@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 }
 
 // Narrowing returns the text that the tools of the request for a are compared with, and how many are offered. narrows
-// is false if all tools are offered.
+// is false if all tools are offered. Once what users said has left the context, the summary of what left stands for it.
 func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, server string, k int, narrows bool) {
 	switch {
 	case a.Lifecycle == run.LifecycleRoute:
@@ -94,7 +95,7 @@ func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, 
 	case a.Lifecycle.ForPlan() || a.Lifecycle == run.LifecycleSummary:
 		return "", "", 0, false
 	default:
-		query, k = newestWords(s.Messages.All()), d.Prefilter.TopK
+		query, k = cmp.Or(newestWords(s.Messages.All()), s.Summary), d.Prefilter.TopK
 	}
 	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
 }
