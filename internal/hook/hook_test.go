@@ -113,6 +113,25 @@ func TestFailures(t *testing.T) {
 	require.EqualError(t, err, "plugin p1 failed in before_inference: it panicked")
 }
 
+// Effects that nothing could be made of fail their phase.
+func TestEffectsThatFail(t *testing.T) {
+	asks := hook.Plugin{BeforeTool: func(_ context.Context, m *hook.BeforeTool) error {
+		m.SetResult(agent.ToolResultData{Suspend: &run.Ticket{}})
+		return nil
+	}}
+	_, _, err := chain(t, asks).BeforeTool(context.Background(), &definition, &run.AgentState{}, run.Call{}, nil)
+	require.EqualError(t, err, "plugin p0 failed in before_tool_execute: its result asks people, want Suspend")
+	says := hook.Plugin{AfterTool: func(_ context.Context, m *hook.AfterTool) error {
+		m.AddMessage(strings.Repeat("x", 40<<10))
+		return nil
+	}}
+	h, err := chain(t, says).AfterTool(context.Background(), &definition, &run.AgentState{}, run.Call{})
+	require.NoError(t, err)
+	require.Len(t, h.Texts, 1)
+	_, err = chain(t, says, says).AfterTool(context.Background(), &definition, &run.AgentState{}, run.Call{})
+	require.EqualError(t, err, "plugin p1 failed in after_tool_execute: messages of 81920 bytes, want at most 65536")
+}
+
 // An invocation that is at its end has not failed: the next one enters the plugin again.
 func TestTheEndOfAnInvocationIsNoFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -174,7 +174,7 @@ func (m *BeforeTool) Resumed() bool { return m.call.Status == run.StatusResuming
 // Granted reports whether somebody who may has approved this very call. Whether it still holds the gate sees.
 func (m *BeforeTool) Granted() bool { return m.call.Grant != nil }
 
-// Block refuses the call: it fails, and the model reads why.
+// Block refuses the call: it fails, and the model reads why, of which 2000 characters are kept.
 func (m *BeforeTool) Block(reason string) { m.gate.Block = cmp.Or(m.gate.Block, &reason) }
 
 // Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this
@@ -189,9 +189,12 @@ func (m *BeforeTool) Suspend(t run.Ticket) {
 	m.gate.Suspend = cmp.Or(m.gate.Suspend, &t)
 }
 
-// SetResult is the call's result in the tool's place: it is not entered.
+// SetResult is the call's result in the tool's place: it is not entered. A result that asks people fails the phase:
+// that is what Suspend is for.
 func (m *BeforeTool) SetResult(r agent.ToolResultData) {
-	r.Suspend = nil
+	if r.Suspend != nil {
+		m.invalid = errors.Join(m.invalid, errors.New("its result asks people, want Suspend"))
+	}
 	m.gate.Result = cmp.Or(m.gate.Result, &r)
 }
 
@@ -204,18 +207,28 @@ type AfterTool struct {
 
 	call run.Call
 	says []run.PluginText
+	size int // of says in bytes
 }
+
+// maxTexts bounds what plugins add behind one call, in bytes: it is stored with the call's result.
+const maxTexts = 64 << 10
 
 // Call is the call, with its status and result.
 func (m *AfterTool) Call() run.Call { return m.call }
 
-// AddReminder adds a message of the system's behind the results of the round.
-func (m *AfterTool) AddReminder(text string) {
-	m.says = append(m.says, run.PluginText{Text: text, Reminder: true})
-}
+// AddReminder adds a message of the system's behind the results of the round. More than 64 KiB behind one call, from
+// all plugins together, fail the phase.
+func (m *AfterTool) AddReminder(text string) { m.say(run.PluginText{Text: text, Reminder: true}) }
 
-// AddMessage adds a message of the user's behind the results of the round.
-func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, run.PluginText{Text: text}) }
+// AddMessage adds a message of the user's behind the results of the round. It has the bound of AddReminder.
+func (m *AfterTool) AddMessage(text string) { m.say(run.PluginText{Text: text}) }
+
+func (m *AfterTool) say(t run.PluginText) {
+	m.says, m.size = append(m.says, t), m.size+len(t.Text)
+	if m.size > maxTexts {
+		m.invalid = errors.Join(m.invalid, fmt.Errorf("messages of %d bytes, want at most %d", m.size, maxTexts))
+	}
+}
 
 // ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other
 // plugins may add.

@@ -95,7 +95,7 @@ func decideGate(
 	switch {
 	case plugins.Block != nil:
 		return refuseCall(c, run.WhyBlocked,
-			d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
+			d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": agent.Bounded(*plugins.Block)}), dec)
 	case plugins.Result != nil:
 		return Gate{Give: plugins.Result, Rule: dec}
 	case c.Hidden:

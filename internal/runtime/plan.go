@@ -247,7 +247,8 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return fmt.Errorf("gate call %s: it lacks a permission, and its round was blocked already", c.ID)
 	case g.Give != nil:
 		var e run.CallFinished
-		if e, err = r.resultEvent(ctx, c, *g.Give); err == nil {
+		given := withCheckedPatch(c, p.draft.State.SharedState(), *g.Give) // a plugin's may have one
+		if e, err = r.resultEvent(ctx, c, given); err == nil {
 			e.Ran = false // the tool did not run
 			err = p.settle(e)
 		}

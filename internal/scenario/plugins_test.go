@@ -34,6 +34,7 @@ type order struct {
 	Text      string          `json:"text"`
 	Tools     []string        `json:"tools"`
 	Value     json.RawMessage `json:"value"`
+	Path      string          `json:"path"` // of the state, where a result sets Value
 }
 
 func newOrderPlugin(config json.RawMessage) (hook.Plugin, error) {
@@ -134,7 +135,11 @@ func beforeTool(m *hook.BeforeTool, o order) {
 	case "suspend":
 		m.Suspend(run.Ticket{ID: "s-" + m.Call().ID, Action: "check", Message: o.Text})
 	case "result":
-		m.SetResult(agent.ToolResultData{Content: o.Text})
+		r := agent.ToolResultData{Content: o.Text}
+		if o.Path != "" {
+			r.Patch = []run.Patch{{Path: o.Path, Value: o.Value}}
+		}
+		m.SetResult(r)
 	case "allow":
 		m.Allow()
 	}
