@@ -258,10 +258,16 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
 }
 
-// TextFromSystem marks a text as the system's. The conversation has only users and assistants, so it needs a mark.
-func TextFromSystem(text string) string { return systemOpen + text + "\n</system-reminder>" }
+// TextFromSystem marks a text as the system's. The conversation has only users and assistants, so it needs a mark. The
+// text cannot end the mark.
+func TextFromSystem(text string) string {
+	return systemOpen + strings.ReplaceAll(text, systemClose, `<\/system-reminder`) + "\n" + systemClose + ">"
+}
 
 // IsFromSystem reports whether a text of the conversation was marked by TextFromSystem.
 func IsFromSystem(text string) bool { return strings.HasPrefix(text, systemOpen) }
 
-const systemOpen = "<system-reminder>\n"
+const (
+	systemOpen  = "<system-reminder>\n"
+	systemClose = "</system-reminder"
+)
