@@ -75,6 +75,9 @@ const embedTimeout = 30 * time.Second
 // maxIndexed is how many definitions' vectors an index keeps.
 const maxIndexed = 64
 
+// maxEmbedded is how many bytes of a text are embedded: many models refuse more than 512 tokens.
+const maxEmbedded = 2000
+
 // ToolIndex caches the vectors of agents' tools in memory, by the digest of the definition. Correctness never depends
 // on it, because the reply's fact records which tools were offered. Safe for concurrent use.
 type ToolIndex struct {
@@ -129,7 +132,8 @@ func (x *ToolIndex) similarity(
 func (x *ToolIndex) embed(
 	ctx context.Context, tenant string, by agent.Embeddings, texts []string,
 ) ([][]float32, error) {
-	vectors, err := x.embedder.Embed(ctx, tenant, by, texts)
+	beginning := func(text string) string { return text[:policy.RuneStart(text, maxEmbedded)] }
+	vectors, err := x.embedder.Embed(ctx, tenant, by, run.Map(texts, beginning))
 	if err != nil {
 		return nil, fmt.Errorf("embed %d texts: %w", len(texts), err)
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,10 @@ func TestToolIndex(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.LessOrEqual(t, len(x.vectors), maxIndexed)
+	e.vectors[strings.Repeat("é", maxEmbedded/2)] = []float32{1, 0}
+	got, err = ask("d3", strings.Repeat("é", maxEmbedded), "a", strings.Repeat("é", maxEmbedded))
+	require.NoError(t, err, "of a long text the beginning is compared: models refuse what is too long for them")
+	require.Equal(t, []float64{1, 1}, got)
 }
 
 // silent is a service that takes texts and never answers.
