@@ -213,27 +213,26 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	return nil
 }
 
-// buildRequest returns the request with bodies from blobs and the additions of plugins. It also returns the digest of
-// the system text if that is new.
+// buildRequest returns the request with bodies from blobs and then the additions of plugins, whose transforms see the
+// whole request. It also returns the digest of the system text if that is new.
 func (a *attempt) buildRequest(ctx context.Context, q *requestPlan) (agent.Request, string, error) {
 	s := &a.draft.State
 	req, digest := prompt.BuildRequest(a.def, s, q.action, q.system)
-	req, err := q.add.To(req)
+	known, err := a.bodies(ctx, s, req.Messages, q.known)
 	if err != nil {
 		return req, "", err
 	}
-	known, err := a.bodies(ctx, s, req.Messages, q.known)
-	if err != nil || len(known) == 0 {
-		return req, digest, err
+	if len(known) > 0 {
+		req.Messages = slices.Clone(req.Messages)
 	}
-	req.Messages = slices.Clone(req.Messages)
 	for i, m := range req.Messages {
 		if r, ok := m.Block.(run.ToolResult); ok && r.Blob != "" {
 			r.Content, r.Blob = string(known[r.Blob]), ""
 			req.Messages[i].Block = r
 		}
 	}
-	return req, digest, nil
+	req, err = q.add.To(req)
+	return req, digest, err
 }
 
 // bodies adds to known the texts of the messages' results that are in blobs.

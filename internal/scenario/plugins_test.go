@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other
@@ -22,6 +25,46 @@ func TestPlugins(t *testing.T) {
 	}}
 	const refusal = `plugins\[\d\]: there is no plugin "(first|log)"; known: permission, reminder, tool-policy`
 	runFolder(t, "plugins", code, refusal)
+}
+
+// A transform of the request sees results that are too long for the journal, and can take a secret out of them.
+func TestTransformsSeeLongResults(t *testing.T) {
+	redact := func(json.RawMessage) (hook.Plugin, error) {
+		change := func(r agent.Request) agent.Request {
+			for i, m := range r.Messages {
+				if b, ok := m.Block.(run.ToolResult); ok {
+					b.Content = strings.ReplaceAll(b.Content, "secret", "***")
+					r.Messages[i].Block = b
+				}
+			}
+			return r
+		}
+		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
+			m.Transform(change)
+			return nil
+		}}, nil
+	}
+	const archive = `A transform redacts a long result.
+-- agent.yaml --
+name: logs
+preset: tirea
+system: You read logs.
+plugins: [redact]
+-- input.json --
+{"message": "Go."}
+-- tools.yaml --
+- {name: look, effect: read, description: Look., results: [{text: "secret LONG"}]}
+-- model.jsonl --
+{"calls": [{"id": "c1", "name": "look", "input": {}}]}
+{"text": "Done.", "want": {"messages": [{}, {}, {"content": {"content": "~^[*]{3} x"}}]}}
+-- want.json --
+{"status": "done", "messages": [{}, {}, {"content": {"blob": "~."}}, {}]}
+`
+	code := hook.Set{Plugins: map[string]hook.Factory{"redact": redact}}
+	data := []byte(strings.ReplaceAll(archive, "LONG", strings.Repeat("x", 60<<10)))
+	s, err := LoadWithOptions("redact.txtar", data, agentfile.Options{Hooks: code})
+	require.NoError(t, err)
+	requireUnderCrash(t, s)
 }
 
 // order is what the plugin that does one thing does, and when.
