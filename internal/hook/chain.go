@@ -157,7 +157,11 @@ func (c *Chain) BeforeInference(
 // To is the request with the additions: the system's text first, then messages before the conversation, then the
 // transforms in order.
 func (a Additions) To(r agent.Request) (agent.Request, error) {
-	r = r.WithContext(a.system, a.session)
+	return a.Transform(r.WithContext(a.system, a.session))
+}
+
+// Transform is the request after the transforms alone, for the one for notes of what leaves the context.
+func (a Additions) Transform(r agent.Request) (agent.Request, error) {
 	if len(a.transforms) > 0 { // they may change messages in place
 		r.Messages = slices.Clone(r.Messages)
 	}

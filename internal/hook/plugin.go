@@ -111,7 +111,8 @@ func (m *BeforeInference) IncludeOnly(tools ...string) {
 }
 
 // Transform changes the request, which is a copy whose lists are shared: change is to make new ones. Transforms run in
-// order, after everything that is added; whether the result is one that a provider takes is theirs to see to.
+// order, after everything that is added; whether the result is one that a provider takes is theirs to see to. A request
+// for notes of what leaves the context before the inference is changed, too.
 func (m *BeforeInference) Transform(change func(agent.Request) agent.Request) {
 	m.transforms = append(m.transforms, transform{m.plugin, change})
 }

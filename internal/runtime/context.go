@@ -198,6 +198,9 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 		if !byModel {
 			continue
 		}
+		if req, err = q.add.Transform(req); err != nil {
+			return err
+		}
 		reply, requests, err := a.ask(ctx, req)
 		if err != nil && !errors.As(err, new(*agent.ModelError)) {
 			return fmt.Errorf("write a summary: %w", err)

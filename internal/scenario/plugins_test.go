@@ -27,13 +27,18 @@ func TestPlugins(t *testing.T) {
 	runFolder(t, "plugins", code, refusal)
 }
 
-// A transform of the request sees results that are too long for the journal, and can take a secret out of them.
-func TestTransformsSeeLongResults(t *testing.T) {
+// A transform of the request sees results that are too long for the journal, and can take a secret out of them, also
+// where a model is asked for the summary of what leaves the context.
+func TestTransformsSeeWhatModelsRead(t *testing.T) {
 	redact := func(json.RawMessage) (hook.Plugin, error) {
 		change := func(r agent.Request) agent.Request {
 			for i, m := range r.Messages {
-				if b, ok := m.Block.(run.ToolResult); ok {
+				switch b := m.Block.(type) {
+				case run.ToolResult:
 					b.Content = strings.ReplaceAll(b.Content, "secret", "***")
+					r.Messages[i].Block = b
+				case run.Text:
+					b.Text = strings.ReplaceAll(b.Text, "secret", "***")
 					r.Messages[i].Block = b
 				}
 			}
@@ -50,15 +55,21 @@ name: logs
 preset: tirea
 system: You read logs.
 plugins: [redact]
+context: {window: 30000, evictBelow: 30000, keep: 1, summaryTokens: 100, summary: model}
 -- input.json --
 {"message": "Go."}
 -- tools.yaml --
-- {name: look, effect: read, description: Look., results: [{text: "secret LONG"}]}
+- {name: look, effect: read, description: Look., results: [{text: "secret LONG"}, {text: a secret}, {text: nothing}]}
 -- model.jsonl --
 {"calls": [{"id": "c1", "name": "look", "input": {}}]}
-{"text": "Done.", "want": {"messages": [{}, {}, {"content": {"content": "~^[*]{3} x"}}]}}
+{"notes": true, "text": "Asked to go."}
+{"calls": [{"id": "c2", "name": "look", "input": {}}], "want": {"messages": [{}, {"content": {"content": "~^[*]{3} x"}}]}}
+{"notes": true, "text": "Looked."}
+{"calls": [{"id": "c3", "name": "look", "input": {}}], "want": {"messages": [{}, {"content": {"content": "a ***"}}]}}
+{"notes": true, "text": "Looked twice.", "want": {"messages": [{"content": {"text": "~result: \"a [*]{3}\"$"}}]}}
+{"text": "Done."}
 -- want.json --
-{"status": "done", "messages": [{}, {}, {"content": {"blob": "~."}}, {}]}
+{"status": "done", "messages": [{}, {}, {}]}
 `
 	code := hook.Set{Plugins: map[string]hook.Factory{"redact": redact}}
 	data := []byte(strings.ReplaceAll(archive, "LONG", strings.Repeat("x", 60<<10)))
