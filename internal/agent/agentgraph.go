@@ -167,11 +167,16 @@ func checkDelegates(d *Definition, names []string, find Agents) []error {
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue
 		}
-		if find.Find(t.Agent.Agent) == nil {
+		to := find.Find(t.Agent.Agent)
+		if to == nil {
 			problems = append(problems, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i,
 				t.Agent.Agent,
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
+		}
+		if to.Input.Schema != nil && string(t.Schema) == string(DelegateSchema) {
+			problems = append(problems, fmt.Errorf("agent %s: tools[%d].schema: got none, so a call is a message, want the "+
+				"arguments that input.schema of agent %s takes", d.Name, i, to.Name))
 		}
 		problems = append(problems, checkChannels(d, find.below(t.Agent.Agent, map[string]bool{d.Name: true}))...)
 		if d.Limits.USD == 0 && t.Agent.USD == 0 {
