@@ -292,5 +292,9 @@ func decode(config json.RawMessage, v any) error {
 	if len(config) == 0 || string(config) == "null" {
 		return nil
 	}
-	return jsonx.DecodeStrict(config, v)
+	err := jsonx.DecodeStrict(config, v)
+	if bad := (*jsonx.JSONError)(nil); errors.As(err, &bad) { // no offset in the author's file
+		return fmt.Errorf("config%s: want %s", bad.Pointer, bad.Want)
+	}
+	return err
 }
