@@ -33,10 +33,11 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 	if x.Prune > 0 {
 		// the newest messages stay until one does not fit, the system text included (seed 004)
 		tokens := func(message run.Message) int { return messageBytes(message, m.Bodies) / pruneBytes }
-		leave(evict(&after, d, policy.NewestWithin(x.Prune-len(m.System)/pruneBytes, after.Messages.All(), tokens), 0))
+		oldest := policy.NewestWithin(x.Prune-len(m.System)/pruneBytes, after.Messages.All(), tokens)
+		leave(evict(&after, d, oldest, 0, m.Bodies))
 	}
 	if x.Window > 0 && g.budget.Remaining < x.EvictBelow {
-		leave(evict(&after, d, after.Messages.Len()-x.Keep, x.Summary))
+		leave(evict(&after, d, after.Messages.Len()-x.Keep, x.Summary, m.Bodies))
 	}
 	// another round does not fit; the model is asked for a summary all the same
 	if x.Window > 0 && a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum {
@@ -64,7 +65,7 @@ func NeedsCount(d *agent.Definition, s *run.AgentState, a policy.Action, m Measu
 const pruneBytes = 4
 
 // messageBytes returns the length of a message as seed 004 counts it. Media count as their tokens.
-func messageBytes(m run.Message, bodies map[string]int) int {
+func messageBytes(m run.Message, bodies map[string][]byte) int {
 	switch b := m.Block.(type) {
 	case run.Text:
 		return len(b.Text)
@@ -83,14 +84,14 @@ func messageBytes(m run.Message, bodies map[string]int) int {
 
 // evict evicts the oldest messages, in whole rounds. With a summary of more than 0 tokens, each evicted message adds a
 // line to it.
-func evict(s *run.AgentState, d *agent.Definition, oldest, summary int) run.Evicted {
+func evict(s *run.AgentState, d *agent.Definition, oldest, summary int, bodies map[string][]byte) run.Evicted {
 	n := evictionCount(s, oldest)
 	e := run.Evicted{Total: s.EvictedMessages + int64(n), Summary: s.Summary, Files: s.Files}
 	if n == 0 || summary == 0 {
 		return e
 	}
 	left := s.Messages.All()[:n]
-	lines := append(strings.Split(s.Summary, "\n"), summaryLines(d, left)...)
+	lines := append(strings.Split(s.Summary, "\n"), summaryLines(d, left, bodies)...)
 	if s.Summary == "" {
 		lines = lines[1:]
 	}
@@ -170,7 +171,7 @@ const (
 )
 
 // summaryLines returns a line for each message with content, and one for the calls of a turn.
-func summaryLines(d *agent.Definition, left []run.Message) []string {
+func summaryLines(d *agent.Definition, left []run.Message, bodies map[string][]byte) []string {
 	var lines []string
 	for i := 0; i < len(left); i++ {
 		m := left[i]
@@ -180,7 +181,7 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 		case run.Media:
 			lines = append(lines, "- "+string(m.Role)+": "+oneLine("["+agent.MediaName(b)+"]", maxSummaryLine))
 		case run.ToolResult:
-			lines = append(lines, "- tool: "+oneLine(b.Content, maxResultLine))
+			lines = append(lines, "- tool: "+oneLine(resultStart(b, bodies), maxResultLine))
 		case run.ToolUse:
 			names := []string{b.Name}
 			for ; i+1 < len(left) && left[i+1].Source.SameEvent(m.Source); i++ {
@@ -277,9 +278,9 @@ const roomNear = 4
 
 // Measured has facts about the next request that are not in the run's state.
 type Measured struct {
-	System string         // the system text, without the summary
-	Bodies map[string]int // sizes of live results that are in blobs, in bytes, by digest
-	Count  int64          // tokens of the whole request by a provider's count; 0 = nobody counted
+	System string            // the system text, without the summary
+	Bodies map[string][]byte // live results that are in blobs, by digest
+	Count  int64             // tokens of the whole request by a provider's count; 0 = nobody counted
 }
 
 // gauge measures the requests of one inference.
@@ -367,7 +368,9 @@ const (
 
 // SummaryRequest returns the request for the summary of what e evicts from s. owed is false if the definition has it
 // written by rule, or e has no summary.
-func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r agent.Request, owed bool) {
+func SummaryRequest(
+	d *agent.Definition, s *run.AgentState, e run.Evicted, bodies map[string][]byte,
+) (r agent.Request, owed bool) {
 	n := int(e.Total - s.EvictedMessages)
 	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
 		return agent.Request{}, false
@@ -377,16 +380,16 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 		System: d.Word(agent.WordWriteSummary, nil), Inferences: s.Inferences, Lifecycle: run.LifecycleNotes,
 		Interactions: s.Interactions,
 	}
-	r.Messages = []run.Message{r.Once(quoteNotes(s.Summary, s.Messages.All()[:n]))}
+	r.Messages = []run.Message{r.Once(quoteNotes(s.Summary, s.Messages.All()[:n], bodies))}
 	return r, true
 }
 
 // quoteNotes quotes notes and messages, each as a line of JSON text, so that none can imitate another.
-func quoteNotes(notes string, left []run.Message) string {
+func quoteNotes(notes string, left []run.Message, bodies map[string][]byte) string {
 	var lines []string
 	size := 0
 	for i := len(left) - 1; i >= 0 && size <= maxNotedAll; i-- {
-		if line := quoteNote(left[i]); line != "" {
+		if line := quoteNote(left[i], bodies); line != "" {
 			lines = append(lines, line)
 			size += len(line)
 		}
@@ -398,7 +401,7 @@ func quoteNotes(notes string, left []run.Message) string {
 	return strings.Join(lines, "\n")
 }
 
-func quoteNote(m run.Message) string {
+func quoteNote(m run.Message, bodies map[string][]byte) string {
 	quoted := func(who, text string) string {
 		return who + ": " + string(agent.TextOutput(text[:policy.RuneStart(text, maxNoted)]))
 	}
@@ -408,7 +411,7 @@ func quoteNote(m run.Message) string {
 	case run.ToolUse:
 		return quoted("call of "+agent.QuotedName(b.Name), string(b.Input))
 	case run.ToolResult:
-		return quoted("result", b.Content)
+		return quoted("result", resultStart(b, bodies))
 	case run.Media:
 		return quoted(string(m.Role)+" gave", agent.MediaName(b))
 	default:
@@ -483,8 +486,8 @@ const (
 // ProseTokens estimates the tokens of this many bytes of prose: one for 3.2 bytes, rounded up.
 func ProseTokens(bytes int) int { return (bytes*5 + 15) / 16 }
 
-// MessageTokens estimates a message as it is in a request. bodies has the sizes of results that are in blobs.
-func MessageTokens(m run.Message, bodies map[string]int) int {
+// MessageTokens estimates a message as it is in a request. bodies has the results that are in blobs.
+func MessageTokens(m run.Message, bodies map[string][]byte) int {
 	switch b := m.Block.(type) {
 	case run.Text:
 		return messageTokens + ProseTokens(len(b.Text))
@@ -502,11 +505,20 @@ func MessageTokens(m run.Message, bodies map[string]int) int {
 }
 
 // resultSize returns the length of the result that a model reads, in bytes.
-func resultSize(r run.ToolResult, bodies map[string]int) int {
+func resultSize(r run.ToolResult, bodies map[string][]byte) int {
 	if r.Content == "" && r.Blob != "" {
-		return bodies[r.Blob]
+		return len(bodies[r.Blob])
 	}
 	return len(r.Content)
+}
+
+// resultStart returns as much of a result as notes may quote.
+func resultStart(r run.ToolResult, bodies map[string][]byte) string {
+	if r.Content == "" && r.Blob != "" {
+		body := bodies[r.Blob]
+		return string(body[:min(len(body), maxNoted+utf8.UTFMax)])
+	}
+	return r.Content
 }
 
 // mediaTokens estimates the tokens of a file. The size of one in a blob is not known here.

@@ -45,7 +45,7 @@ func TestTokensOfMessages(t *testing.T) {
 		"file in a blob":    {run.Media{Name: "p", MediaType: "text/csv", Blob: blob}, 4 + 1600},
 		"reasoning":         {run.Reasoning{Text: strings.Repeat("x", 16), Signature: strings.Repeat("s", 8), Redacted: make([]byte, 8)}, 4 + 10},
 	} {
-		require.Equal(t, c.want, MessageTokens(run.Message{Role: run.RoleUser, Block: c.block}, map[string]int{blob: 32_000}), name)
+		require.Equal(t, c.want, MessageTokens(run.Message{Role: run.RoleUser, Block: c.block}, map[string][]byte{blob: make([]byte, 32_000)}), name)
 	}
 }
 

@@ -157,6 +157,20 @@ func TestMakeRoomHolds(t *testing.T) {
 	})
 }
 
+// A result that is in a blob is quoted as any other, in the mechanical notes and to the model that writes them.
+func TestNotesQuoteResultsInBlobs(t *testing.T) {
+	s := spokenOf("u c1 r1 u |")
+	all := s.Messages.All()
+	all[2].Block = run.ToolResult{ID: "1", Blob: "b1"}
+	bodies := map[string][]byte{"b1": []byte("héllo " + strings.Repeat("é", 60<<10))}
+	d := &agent.Definition{Context: agent.Context{Window: 1000, EvictBelow: 1000, Keep: 1, Summary: 500, SummaryBy: agent.SummaryModel}}
+	facts, _ := prompt.MakeRoom(d, &s, policy.Action{}, prompt.Measured{Bodies: bodies})
+	require.Contains(t, facts[0].(run.Evicted).Summary, "\n- tool: héllo "+strings.Repeat("é", 26))
+	r, asked := prompt.SummaryRequest(d, &s, facts[0].(run.Evicted), bodies)
+	require.True(t, asked)
+	require.Contains(t, r.Messages[0].Block.(run.Text).Text, `result: "héllo éé`)
+}
+
 // Notes are what the model says outside of thinking and calls, made valid and cut to the summary's length; where that
 // is nothing, the mechanical ones stand.
 func TestSummarised(t *testing.T) {

@@ -163,10 +163,7 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	if q.known, err = a.bodies(ctx, &d.State, d.State.Messages.All(), nil); err != nil {
 		return err
 	}
-	m := prompt.Measured{System: q.system, Bodies: map[string]int{}}
-	for digest, body := range q.known {
-		m.Bodies[digest] = len(body)
-	}
+	m := prompt.Measured{System: q.system, Bodies: q.known}
 	if a.Count != nil && prompt.NeedsCount(def, &d.State, q.action, m) {
 		req, _, err := a.buildRequest(ctx, q)
 		if err != nil {
@@ -194,7 +191,7 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 		if !ok {
 			continue
 		}
-		req, byModel := prompt.SummaryRequest(def, &d.State, e)
+		req, byModel := prompt.SummaryRequest(def, &d.State, e, q.known)
 		if !byModel {
 			continue
 		}

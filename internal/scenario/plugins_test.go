@@ -64,7 +64,7 @@ context: {window: 30000, evictBelow: 30000, keep: 1, summaryTokens: 100, summary
 {"calls": [{"id": "c1", "name": "look", "input": {}}]}
 {"notes": true, "text": "Asked to go."}
 {"calls": [{"id": "c2", "name": "look", "input": {}}], "want": {"messages": [{}, {"content": {"content": "~^[*]{3} x"}}]}}
-{"notes": true, "text": "Looked."}
+{"notes": true, "text": "Looked.", "want": {"messages": [{"content": {"text": "~result: \"[*]{3} x"}}]}}
 {"calls": [{"id": "c3", "name": "look", "input": {}}], "want": {"messages": [{}, {"content": {"content": "a ***"}}]}}
 {"notes": true, "text": "Looked twice.", "want": {"messages": [{"content": {"text": "~result: \"a [*]{3}\"$"}}]}}
 {"text": "Done."}
