@@ -165,6 +165,15 @@ func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	h := result.hooked
 	if !known || !stillFits(p.draft, h) {
 		var err error
+		if c.Result != nil && c.Result.Blob != "" && r.phases.chain != nil {
+			body, err := r.Blobs.Get(ctx, r.inv.Tenant, c.Result.Blob)
+			if err != nil {
+				return fmt.Errorf("read result of call %s: %w", id, err)
+			}
+			whole := *c.Result
+			whole.Content, whole.Blob = string(body), ""
+			c.Result = &whole
+		}
 		h, err = r.phases.chain.AfterTool(ctx, r.def, &p.draft.State, c)
 		if fin, broken := pluginEndOf(err); broken { // the result is committed, so the plugins are not asked again
 			r.pluginEnd, err = &fin, nil

@@ -27,9 +27,9 @@ func TestPlugins(t *testing.T) {
 	runFolder(t, "plugins", code, refusal)
 }
 
-// A transform of the request sees results that are too long for the journal, and can take a secret out of them, also
-// where a model is asked for the summary of what leaves the context.
-func TestTransformsSeeWhatModelsRead(t *testing.T) {
+// Plugins see results that are too long for the journal: behind the call, and in the request, out of which a transform
+// can take a secret, also where a model is asked for the summary of what leaves the context.
+func TestPluginsSeeLongResults(t *testing.T) {
 	redact := func(json.RawMessage) (hook.Plugin, error) {
 		change := func(r agent.Request) agent.Request {
 			for i, m := range r.Messages {
@@ -46,6 +46,9 @@ func TestTransformsSeeWhatModelsRead(t *testing.T) {
 		}
 		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
 			m.Transform(change)
+			return nil
+		}, AfterTool: func(_ context.Context, m *hook.AfterTool) error {
+			m.Patch("/bytes/"+m.Call().ID, len(m.Call().Result.Content))
 			return nil
 		}}, nil
 	}
@@ -69,7 +72,7 @@ context: {window: 30000, evictBelow: 30000, keep: 1, summaryTokens: 100, summary
 {"notes": true, "text": "Looked twice.", "want": {"messages": [{"content": {"text": "~result: \"a [*]{3}\"$"}}]}}
 {"text": "Done."}
 -- want.json --
-{"status": "done", "messages": [{}, {}, {}]}
+{"status": "done", "messages": [{}, {}, {}], "state": {"bytes": {"c1": 61447, "c2": 8, "c3": 7}}}
 `
 	code := hook.Set{Plugins: map[string]hook.Factory{"redact": redact}}
 	data := []byte(strings.ReplaceAll(archive, "LONG", strings.Repeat("x", 60<<10)))
