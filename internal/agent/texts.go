@@ -14,7 +14,7 @@ import (
 
 // TextOutput returns a text as a JSON string.
 func TextOutput(text string) json.RawMessage {
-	out, _ := json.Marshal(text) // a string always marshals
+	out, _ := jsonx.MarshalVerbatim(text) // a string always marshals
 	return out
 }
 

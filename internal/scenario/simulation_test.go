@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,4 +165,23 @@ func (s *simulation) playAndCompare(t *testing.T) (r Result) {
 	r.Runs = s.compareOutcome()
 	r.Failures = s.failures
 	return r
+}
+
+// Markup takes no more room in the journal than other text: a long page is an answer.
+func TestLongMarkup(t *testing.T) {
+	archive := `A long page is the answer.
+-- agent.yaml --
+name: pages
+system: You write pages.
+-- input.json --
+{"message": "Write."}
+-- model.jsonl --
+{"text": "PAGE"}
+-- want.json --
+{"status": "done", "reason": "natural_end", "output": "PAGE"}
+`
+	page := strings.Repeat("<p>&amp;</p>", 14_000)
+	s, err := Load("page.txtar", []byte(strings.ReplaceAll(archive, "PAGE", page)))
+	require.NoError(t, err)
+	require.Empty(t, s.Run(Options{}).Failures)
 }
