@@ -34,7 +34,7 @@ func TestInit(t *testing.T) {
 	}
 	checkout, err := filepath.Abs(repository)
 	require.NoError(t, err)
-	printed := sh(work, "countersign init my-desk --replace "+checkout)
+	printed := sh(work, "countersign init my-desk --replace '"+checkout+"'")
 	require.Contains(t, printed, "\n  cd my-desk\n  make demo\n  make test\n")
 	require.Empty(t, sh(dir, "gofmt -l ."))
 
@@ -55,7 +55,7 @@ func TestInit(t *testing.T) {
 	} {
 		require.Contains(t, printed, want)
 	}
-	mails, err := filepath.Glob(filepath.Join(work, "my-desk-outbox", "*.json"))
+	mails, err := filepath.Glob(filepath.Join(work, "my-desk-outbox-*", "*.json"))
 	require.NoError(t, err)
 	require.Len(t, mails, 1, printed)
 
