@@ -89,9 +89,9 @@ func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
 	to := r.URL.EscapedPath()
 	if back, err := url.Parse(form["back"]); err == nil && v.checkProof != nil && back.Host == "" &&
 		leadsBack.MatchString(back.Path) {
-		if q := back.Query(); back.Path == "/" && form["action"] != "remark" { // from where the card goes
-			q.Set("decided", v.a.ID)
-			back.RawQuery = q.Encode()
+		if back.Path == "/" && form["action"] != "remark" { // from where the card goes
+			http.SetCookie(w, &http.Cookie{Name: decidedCookie, Value: v.a.ID, Path: "/", MaxAge: 10, HttpOnly: true,
+				SameSite: http.SameSiteStrictMode})
 		}
 		to = back.RequestURI()
 	}
@@ -99,6 +99,9 @@ func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
 }
 
 const notTaken = "Your answer was not taken"
+
+// decidedCookie has the queue say what became of the request that was just decided on it.
+const decidedCookie = "countersign-decided"
 
 // leadsBack are the paths of the pages with cards that a decision leads back to.
 var leadsBack = regexp.MustCompile(`^/((runs|chat)/r[a-z2-7]{25})?$`)

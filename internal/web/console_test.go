@@ -169,10 +169,13 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole}}, remarks)
 	gone := w.pressButton(at, "approve", "key", "token", "note", "Paid before.", "back", "/?agent=payer")
 	require.Equal(t, http.StatusSeeOther, gone.status)
-	require.Equal(t, "/?agent=payer&decided="+a.ID, gone.header.Get("Location"))
-	queue := w.do("GET", w.server.URL+gone.header.Get("Location"), nil)
-	require.Regexp(t, `notice-good.*\s*<p class="notice-head">Approved: pay\(amount: 5, to: .*bob.*\)</p>\s*<p>Approved by user:ana at `, queue.body)
-	require.NotContains(t, w.do("GET", w.server.URL+"/?decided=none", nil).body, `class="notice-head"`)
+	require.Equal(t, "/?agent=payer", gone.header.Get("Location"))
+	seen := func(cookie string) string {
+		return w.do("GET", w.server.URL+"/?agent=payer", nil, "Cookie", cookie).body
+	}
+	require.Regexp(t, `notice-good.*\s*<p class="notice-head">Approved: pay.amount: 5, to: .*bob.*</p>\s*<p>Approved by user:ana at `,
+		seen(gone.header.Get("Set-Cookie")))
+	require.NotContains(t, seen("countersign-decided=none"), `class="notice-head"`)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole, Digest: a.Digest,
 	}}, desk.asked)

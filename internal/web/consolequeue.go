@@ -96,7 +96,7 @@ func filterAddress(path string, q map[string]string, filters []string, more ...s
 var withinSpans = map[string]time.Duration{"": 1 << 62, "hour": time.Hour, "day": 24 * time.Hour}
 
 func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
-	q, err := readQuery(r, "mine", "agent", "risk", "within", "decided")
+	q, err := readQuery(r, "mine", "agent", "risk", "within")
 	within, known := withinSpans[q["within"]]
 	if err != nil || !known {
 		return page, errNoPage
@@ -141,8 +141,10 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	case 1:
 		page.Status = "1 request waits for a decision."
 	}
-	if page.Notice, err = c.newDecidedNotice(r.Context(), q["decided"]); err != nil {
-		return page, err
+	if decided, err := r.Cookie(decidedCookie); err == nil {
+		if page.Notice, err = c.newDecidedNotice(r.Context(), decided.Value); err != nil {
+			return page, err
+		}
 	}
 	page.Alike = findAlike(page.Cards)
 	page.Agents = c.agentOptions(q["agent"])
@@ -153,9 +155,6 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 
 // newDecidedNotice says what became of a request; nil = there is no such request.
 func (c *console) newDecidedNotice(ctx context.Context, id string) (*formResult, error) {
-	if id == "" {
-		return nil, nil
-	}
 	a, err := c.Get(ctx, c.Tenant, id)
 	switch {
 	case errors.Is(err, approval.ErrNotFound):
