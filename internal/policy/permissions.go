@@ -219,6 +219,9 @@ func answerRequest(r run.PermissionRequest) run.PermissionAnswered {
 	return run.PermissionAnswered{Approval: r.Approval, Expired: !r.Complete(), Text: string(out)}
 }
 
+// IsPermissionText reports whether a user's text is the answer to a request about tools.
+func IsPermissionText(text string) bool { return strings.HasPrefix(text, `{"granted":[`) }
+
 func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
 	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + agent.QuotedNote("Their note", p.Note)
 }

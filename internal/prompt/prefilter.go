@@ -14,12 +14,12 @@ import (
 // ToolWords returns the text of a tool that a query is compared with.
 func ToolWords(t agent.ToolSpec) string { return t.Name + ": " + t.Description }
 
-// newestWords returns the newest text of a user. Reminders of plugins and corrections of replies are skipped: a
-// correction belongs to the same event as the model's turn before it.
+// newestWords returns the newest text of a user. Reminders of plugins, answers about tools, and corrections of replies
+// are skipped: a correction belongs to the same event as the model's turn before it.
 func newestWords(all []run.Message) string {
 	for _, m := range slices.Backward(all) {
 		t, ok := m.Block.(run.Text)
-		if !ok || m.Role != run.RoleUser || run.IsFromSystem(t.Text) {
+		if !ok || m.Role != run.RoleUser || run.IsFromSystem(t.Text) || policy.IsPermissionText(t.Text) {
 			continue
 		}
 		first := slices.IndexFunc(all, func(b run.Message) bool { return b.Source.SameEvent(m.Source) })
