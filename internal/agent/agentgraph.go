@@ -85,12 +85,25 @@ func findCircle(d *Definition, find Agents, path []string, seen map[string]bool)
 	return nil
 }
 
-// Warnings describes what is valid in d and has no effect: patterns that match no tool, and arguments that their tool
-// does not have. A rule also holds for the tools of the agents below d; the plugin tool-policy is about d's own tools.
-// Tools that a server has not listed yet may match.
+// Warnings describes what is valid in d and has no effect, as patterns that match no tool and arguments that their tool
+// does not have, or can only fail: a window that holds no request, messages to an agent that takes arguments. A rule
+// also holds for the tools of the agents below d; the plugin tool-policy is about d's own tools. Tools that a server has
+// not listed yet may match.
 func (find Agents) Warnings(d *Definition) (found []string) {
 	have := append(find.below(d.Name, map[string]bool{}), d)
+	x := d.Context
+	least := x.Reserve.Active + x.Reserve.Output + x.Reserve.Safety + x.RoundMinimum
+	if x.Window > 0 && x.Window <= least {
+		found = append(found, fmt.Sprintf("context.window: %d holds no request; reserve and roundMinimum take %d of it",
+			x.Window, least))
+	}
 	for i, t := range d.Tools {
+		if t.Kind == KindAgent && t.Agent != nil && string(t.Schema) == string(DelegateSchema) {
+			if to := find.Find(t.Agent.Agent); to != nil && to.Input.Schema != nil {
+				found = append(found, fmt.Sprintf("tools[%d].schema: got none, so a call is a message, and agent %s takes the "+
+					"arguments of its input.schema alone", i, to.Name))
+			}
+		}
 		parsed, err := parseTemplate("describe", t.Describe)
 		if err != nil { // the check of the definition reports it
 			continue
@@ -167,16 +180,11 @@ func checkDelegates(d *Definition, names []string, find Agents) []error {
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue
 		}
-		to := find.Find(t.Agent.Agent)
-		if to == nil {
+		if find.Find(t.Agent.Agent) == nil {
 			problems = append(problems, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i,
 				t.Agent.Agent,
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
-		}
-		if to.Input.Schema != nil && string(t.Schema) == string(DelegateSchema) {
-			problems = append(problems, fmt.Errorf("agent %s: tools[%d].schema: got none, so a call is a message, want the "+
-				"arguments that input.schema of agent %s takes", d.Name, i, to.Name))
 		}
 		problems = append(problems, checkChannels(d, find.below(t.Agent.Agent, map[string]bool{d.Name: true}))...)
 		if d.Limits.USD == 0 && t.Agent.USD == 0 {

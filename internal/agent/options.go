@@ -99,10 +99,6 @@ func (c *checker) context(at string, x Context) {
 	}
 	measured("system", x.Reserve.System)
 	measured("tools", x.Reserve.Tools)
-	least := x.Reserve.Active + x.Reserve.Output + x.Reserve.Safety + x.RoundMinimum
-	if x.Window > 0 && x.Window <= least {
-		c.add(at+".window", "got %d, want more than the %d that reserve and roundMinimum take of it", x.Window, least)
-	}
 }
 
 // Measured reports whether the reserves for the system text and for tools are both measured.

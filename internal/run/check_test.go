@@ -134,7 +134,6 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *agent.ToolSpec) {
 			t.Undo = &agent.Undo{Tool: "orders.get", Args: json.RawMessage(`{"a":[{"result":"a"}]}`)}
 		}), "tools[0].undo.args: result: json pointer: want a leading slash"},
-		{func(d *agent.Definition) { d.Context.Window = 4096 }, "context.window: got 4096, want more than the 6364 that reserve and roundMinimum take of it"},
 		{schema(``), "tools[0].schema: json at offset 0: want a JSON value"},
 		{schema(`{"type":"object","type":"object"}`), `tools[0].schema: json at offset 17, "/type": want each key once`},
 		{schema(`{"type":"object","properties":{"a":{"anyOf":[{"$ref":"https://x/y"}]}}}`), "tools[0].schema: got a $ref to another document, want references that start with #"},

@@ -105,11 +105,6 @@ func TestCheckAgents(t *testing.T) {
 	add("d", "e")
 	require.EqualError(t, check(), `agent d: tools[0].agent: there is no agent "e"; known: a, b, c, d`)
 	add("d")
-	agents["b"].Input.Schema = rawJSON(`{"type":"object"}`)
-	require.NoError(t, check(), "the tool has arguments of its own")
-	agents["a"].Tools[0].Schema = agent.DelegateSchema
-	require.EqualError(t, check(), "agent a: tools[0].schema: got none, so a call is a message, want the arguments that input.schema of agent b takes")
-	agents["a"].Tools[0].Schema = nil
 	agents["a"].Limits.USD = 5
 	require.EqualError(
 		t, check(), "agent a: tools[0]: a budget in USD is set, and a model of agent b has no price\nagent a: tools[1]: a budget in USD is set, and a model of agent c has no price",
