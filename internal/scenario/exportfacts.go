@@ -315,7 +315,11 @@ func (r *recording) recordAnswer(s *run.AgentState, e run.Answered) {
 		l.Result = bytes.TrimSpace(encode(text))
 	}
 	for _, by := range append(slices.Clone(e.With), e.By) {
-		l.By = r.encodePrincipal(approverOf(e.ApprovedBy, by))
+		v := approverOf(e.ApprovedBy, by)
+		l.By = r.encodePrincipal(v)
+		if e.Rerun { // an approval, where any channel reports
+			l.Via = r.channelOf(e.Call, v)
+		}
 		at := ""
 		if c.Service && c.Status != run.StatusSuspended {
 			at = r.triggerNow()
