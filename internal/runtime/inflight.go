@@ -293,25 +293,28 @@ func panicPlace() string {
 
 // callWithDeadline calls f in its own goroutine and returns when ctx ends, even if f does not. A later result is lost.
 func callWithDeadline[T any](ctx context.Context, c clock.Clock, f func() (T, error)) (T, error) {
-	answer := make(chan func() (T, error), 1)
-	done := c.NewSignal()
+	type outcome struct {
+		result T
+		err    error
+	}
+	answer, done := make(chan outcome, 1), c.NewSignal()
 	c.Go(func() {
-		problem := &panicError{}
-		result := func() (T, error) { return *new(T), problem }
+		panicked := &panicError{}
+		got := outcome{err: panicked}
 		defer func() {
 			if recover() != nil {
-				problem.place = panicPlace()
+				panicked.place = panicPlace()
 			}
-			answer <- result
+			answer <- got
 			done.Notify()
 		}()
-		v, err := f()
-		result = func() (T, error) { return v, err }
+		got.result, got.err = f()
 	})
 	if ended := done.Wait(ctx, 0); ended != nil {
 		return *new(T), ended
 	}
-	return (<-answer)()
+	got := <-answer
+	return got.result, got.err
 }
 
 // withCheckedPatch returns the result with the tool's state patch if the patch applies, otherwise an error result that

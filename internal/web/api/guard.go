@@ -49,7 +49,8 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
 		isNamed := func(host string) bool { return strings.EqualFold(host, r.Host) }
-		if !g.isOwnHost(r.Host) && !(IsPublic(r) && slices.ContainsFunc(g.Public, isNamed)) {
+		public := IsPublic(r) && slices.ContainsFunc(g.Public, isNamed)
+		if !public && !g.isOwnHost(r.Host) {
 			out.writeProblem(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, "+
 				"with port %s", r.Host, g.Port))
 			return
