@@ -87,8 +87,8 @@ func findCircle(d *Definition, find Agents, path []string, seen map[string]bool)
 
 // Warnings describes what is valid in d and has no effect, as patterns that match no tool and arguments that their tool
 // does not have, or can only fail: a window that holds no request, messages to an agent that takes arguments. A rule
-// also holds for the tools of the agents below d; the plugin tool-policy is about d's own tools. Tools that a server has
-// not listed yet may match.
+// also holds for the tools of the agents below d; the plugin tool-policy is about d's own tools. Tools that a server
+// has not listed yet may match.
 func (find Agents) Warnings(d *Definition) (found []string) {
 	have := append(find.below(d.Name, map[string]bool{}), d)
 	x := d.Context
