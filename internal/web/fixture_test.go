@@ -97,7 +97,7 @@ func (s *shiftedClock) advance(d time.Duration) {
 	s.by += d
 }
 
-// people is a directory.
+// staff is a directory.
 type staff map[string]people.Person
 
 func (p staff) Person(_ context.Context, tenant, id string) (people.Person, bool, error) {
