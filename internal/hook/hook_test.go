@@ -123,6 +123,10 @@ func TestEffectsThatFail(t *testing.T) {
 	require.EqualError(t, err, "plugin p0 failed in before_tool_execute: its result asks people, want Suspend")
 	says := hook.Plugin{AfterTool: func(_ context.Context, m *hook.AfterTool) error {
 		m.AddMessage(strings.Repeat("x", 40<<10))
+		if len(m.Call().ID) > 0 {
+			m.AddMessage(strings.Repeat("x", 40<<10))
+			m.AddMessage("once more")
+		}
 		return nil
 	}}
 	h, err := chain(t, says).AfterTool(context.Background(), &definition, &run.AgentState{}, run.Call{})
@@ -130,6 +134,8 @@ func TestEffectsThatFail(t *testing.T) {
 	require.Len(t, h.Texts, 1)
 	_, err = chain(t, says, says).AfterTool(context.Background(), &definition, &run.AgentState{}, run.Call{})
 	require.EqualError(t, err, "plugin p1 failed in after_tool_execute: messages of 81920 bytes, want at most 65536")
+	_, err = chain(t, says).AfterTool(context.Background(), &definition, &run.AgentState{}, run.Call{ID: "c1"})
+	require.EqualError(t, err, "plugin p0 failed in after_tool_execute: messages of 81920 bytes, want at most 65536")
 }
 
 // An invocation that is at its end has not failed: the next one enters the plugin again.

@@ -225,8 +225,9 @@ func (m *AfterTool) AddReminder(text string) { m.say(run.PluginText{Text: text, 
 func (m *AfterTool) AddMessage(text string) { m.say(run.PluginText{Text: text}) }
 
 func (m *AfterTool) say(t run.PluginText) {
+	fitted := m.size <= maxTexts
 	m.says, m.size = append(m.says, t), m.size+len(t.Text)
-	if m.size > maxTexts {
+	if fitted && m.size > maxTexts { // said once
 		m.invalid = errors.Join(m.invalid, fmt.Errorf("messages of %d bytes, want at most %d", m.size, maxTexts))
 	}
 }

@@ -369,8 +369,7 @@ type FieldCheck struct {
 	Others bool // ignore unknown keys
 }
 
-// Value checks that every key of raw is a field of t, at any depth. The caller has checked raw. The error names the key
-// by its path.
+// Value checks that every key of raw is a field of t, at any depth. The error names the key by its path.
 func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type) error {
 	for t != nil && t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()

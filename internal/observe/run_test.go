@@ -286,6 +286,7 @@ func TestToolTroubles(t *testing.T) {
 			require.LessOrEqual(t, s.EndTime.Sub(s.StartTime), time.Second)
 		}
 		require.Equal(t, map[string]string{"c1": "error", "c2": "panic", "c3": "timeout", "c4": "tool_error"}, got)
+		require.Regexp(t, `^could not call lookup of run \w+: it panicked at .*/run_test\.go:\d+$`, <-w.logged)
 		time.Sleep(2 * time.Hour)
 	})
 }
