@@ -159,7 +159,7 @@ func (g *generator) drawRunAction(about []string) object {
 	case "message":
 		l["text"] = "And this."
 	case "wait":
-		l["text"] = pick(g, "waited", "10m", "2h", "30h")
+		l["text"] = pick(g, "waited", "10m", "3h7m", "30h") // none ends with the 2h or the day of a request
 	case "undo":
 		if len(about) == 0 {
 			return object{"do": "message", "text": "Undo it."}
