@@ -213,10 +213,12 @@ func callsFor(do scenario.InterventionKind, calls []fault.Call) []fault.Call {
 }
 
 // isTimeDependent reports whether the outcome of the program depends on timing, which a crash or a duplicate may
-// change. With delegates it does: people act when all runs rest, so a late run moves their actions in the others.
+// change. With delegates it does: people act when all runs rest, so a late run moves their actions in the others. A wait
+// within a call is over its timeout, but not in the attempt behind a crash. A budget of a period counts replies that are
+// lost.
 func (p *program) isTimeDependent() bool {
-	return slices.ContainsFunc([]string{"stop.timeout", "delegates", "do=deploy", "then=map[fork:replied]", "then=map[fork:call_suspended]"},
-		func(tag string) bool { return p.tags[tag] })
+	tags := []string{"stop.timeout", "delegates", "do=deploy", "then=map[fork:replied]", "then=map[fork:call_suspended]", "limits.period"}
+	return p.tags["do=wait"] && p.tags["at"] || slices.ContainsFunc(tags, func(tag string) bool { return p.tags[tag] })
 }
 
 // asksWithPlaceholders reports whether a crash left an outcome unknown in a run that goes on meanwhile: the model is then
