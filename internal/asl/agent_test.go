@@ -62,6 +62,20 @@ func TestAgentOutlastsOutages(t *testing.T) {
 	}
 }
 
+// What this version cannot read ends the execution at once, by a name that the sweep knows; so does a failure that it
+// cannot record.
+func TestAgentLeavesRunsToOtherVersions(t *testing.T) {
+	for calls, errs := range map[int][]string{
+		1: {"Countersign.OtherVersion"}, 2: {"Countersign.Internal", "Countersign.OtherVersion"},
+	} {
+		r := newAgentRig(t)
+		r.on("step", func(context.Context, map[string]any) (any, error) { return nil, named(errs[len(r.calls)-1]) })
+		d := r.result(begin)
+		require.Equal(t, []any{Failed, "Countersign.OtherVersion"}, []any{d.Status, d.Error})
+		require.Len(t, r.calls, calls)
+	}
+}
+
 func TestAgentReachesTheLongestHistory(t *testing.T) {
 	r := newAgentRig(t)
 	r.on("step", func(context.Context, map[string]any) (any, error) { return map[string]any{"next": "step"}, nil })

@@ -115,10 +115,8 @@ func (w *Waiter) Status(ctx context.Context, name string) (runtime.ExecutionStat
 		return runtime.ExecutionNone, nil
 	case d.Status == types.ExecutionStatusRunning, d.Status == types.ExecutionStatusPendingRedrive:
 		return runtime.ExecutionRunning, nil
-	case aws.ToString(d.Error) == runtime.ThrottledError:
-		return runtime.ExecutionThrottled, nil
 	default:
-		return runtime.ExecutionEnded, nil
+		return runtime.EndedBy(aws.ToString(d.Error)), nil
 	}
 }
 

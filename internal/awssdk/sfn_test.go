@@ -112,6 +112,15 @@ func TestAnswers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, said)
 	}
+	for name, want := range map[string]runtime.ExecutionStatus{
+		"Countersign.Throttled": runtime.ExecutionThrottled, "Countersign.OtherVersion": runtime.ExecutionOutdated,
+		"RunFailed": runtime.ExecutionEnded,
+	} {
+		failed := says(200, `{"status":"FAILED","error":"`+name+`"}`)
+		got, err := waiter(t, &service{answers: []answer{failed}}).Status(t.Context(), "r-0")
+		require.NoError(t, err)
+		require.Equal(t, want, got, name)
+	}
 	s := &service{answers: []answer{
 		says(200, `{"executions":[{"name":"r-0","startDate":1.763795000123E9,"status":"RUNNING"}],"nextToken":"n"}`),
 		says(200, `{"executions":[]}`), says(200, `{"executions":`),

@@ -151,10 +151,10 @@ func (w *waiter) Status(ctx context.Context, name string) (runtime.ExecutionStat
 		if i := invocationOf(ctx); i == nil || i.lagWrites == 0 {
 			return s, err
 		}
-		if s == runtime.ExecutionEnded || s == runtime.ExecutionThrottled { // the status that the execution had before
-			return runtime.ExecutionRunning, err
+		if s == runtime.ExecutionNone || s == runtime.ExecutionRunning { // the status that the execution had before
+			return runtime.ExecutionNone, err
 		}
-		return runtime.ExecutionNone, err
+		return runtime.ExecutionRunning, err
 	})
 }
 

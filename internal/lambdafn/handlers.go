@@ -162,10 +162,6 @@ func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {
 	}
 	st := &runtime.Stepper{Ports: d.Ports, Definitions: d.Definitions, Shown: d.Shown, Family: d.Family}
 	inv := d.invocation(e)
-	// a version that could not go on with the run is no reason to end it: this one, or a later one, may be able to
-	if f := e.State.Failure; f != nil && f.Error == string(KindOtherVersion) {
-		return reply(runtime.Route{Tenant: e.State.Tenant, Run: e.State.Run, Next: runtime.NextFailed}, nil)
-	}
 	if e.State.Failure != nil {
 		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))
 	}
@@ -291,7 +287,7 @@ type Kind string
 
 // The kinds.
 const (
-	KindThrottled   Kind = "Countersign.Throttled"
+	KindThrottled   Kind = runtime.ThrottledError
 	KindUnavailable Kind = "Countersign.Unavailable"
 	KindContention  Kind = "Countersign.Contention"
 	// every model of the chain failed in a way that may pass; nothing was committed
@@ -301,7 +297,7 @@ const (
 	KindInvalid     Kind = "Countersign.Invalid"  // the request makes no sense, and never will
 	KindInternal    Kind = "Countersign.Internal" // a bug or a missing record; never retried
 	// a record that this version cannot read, or code that it lacks; never retried, and the run stays open
-	KindOtherVersion Kind = "Countersign.OtherVersion"
+	KindOtherVersion Kind = runtime.OtherVersionError
 )
 
 // retried are the kinds that pass by themselves in every state, sorted. The state machine retries them by these very

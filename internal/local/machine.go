@@ -378,10 +378,8 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return runtime.ExecutionNone, nil
 	case err != nil:
 		return "", err
-	case d.Status.Terminal() && d.Error == runtime.ThrottledError:
-		return runtime.ExecutionThrottled, nil
 	case d.Status.Terminal():
-		return runtime.ExecutionEnded, nil
+		return runtime.EndedBy(d.Error), nil
 	default:
 		return runtime.ExecutionRunning, nil
 	}

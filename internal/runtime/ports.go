@@ -70,13 +70,29 @@ type ExecutionStatus string
 const (
 	ExecutionNone    ExecutionStatus = "none" // never started
 	ExecutionRunning ExecutionStatus = "running"
-	ExecutionEnded   ExecutionStatus = "ended" // in any way except throttled
+	ExecutionEnded   ExecutionStatus = "ended" // in any other way than the next two
 
 	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError; the next execution continues the run
+	ExecutionOutdated  ExecutionStatus = "outdated"  // ended in OtherVersionError; so does a later execution
 )
 
-// ThrottledError is the error of an execution that gave up because a service throttled it for too long.
-const ThrottledError = "Countersign.Throttled"
+// The errors of executions that leave their run open.
+const (
+	ThrottledError    = "Countersign.Throttled"    // a service throttled it, or was out of service, for too long
+	OtherVersionError = "Countersign.OtherVersion" // its version cannot read the run, or lacks code
+)
+
+// EndedBy returns the status of an execution that ended with this error; "" = without one.
+func EndedBy(name string) ExecutionStatus {
+	switch name {
+	case ThrottledError:
+		return ExecutionThrottled
+	case OtherVersionError:
+		return ExecutionOutdated
+	default:
+		return ExecutionEnded
+	}
+}
 
 // ErrTokenUsed says that a task token was used or has timed out. The caller has to read the record (rule 8).
 var ErrTokenUsed = errors.New("the wait of this task token is over")

@@ -172,6 +172,28 @@ func TestEachTroubleIsRepairedOnce(t *testing.T) {
 	require.ElementsMatch(t, runtime.Repairs(), slices.Collect(maps.Keys(covered)))
 }
 
+// TestAnUpdateEndsNoRun: while an older version of the step fails with what only the newer one reads, the sweep starts
+// the next execution, and ends the run only because of executions that ended otherwise. Who hears of the end of such an
+// execution right behind its start leaves it to the schedule.
+func TestAnUpdateEndsNoRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		repair := func(ended runtime.ExecutionStatus) runtime.Repair {
+			w.waiter.status[w.state().Owner] = ended
+			r, err := w.sweeper().Sweeper.Repair(w.ctx, tenant, w.run)
+			require.NoError(t, err)
+			return r
+		}
+		for range 120 {
+			w.sleep(time.Minute)
+			require.Equal(t, runtime.RepairTookOver, repair(runtime.ExecutionOutdated))
+			require.Equal(t, runtime.RepairNone, repair(runtime.ExecutionOutdated), "at once")
+		}
+		require.NotEqual(t, run.RunDone, w.state().Status)
+		require.Equal(t, runtime.RepairFailed, repair(runtime.ExecutionEnded))
+	})
+}
+
 // TestAnOwedWordBetweenRunsIsSaid: a child is called off and whoever did that dies before the run whose call it was
 // hears of it: a sweep tells that one, once, and it goes on; sweeps at once count one repair.
 func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {

@@ -46,7 +46,7 @@ const (
 	// graceTime is how long an execution has to act after it was woken, or after its run has ended or was handed over.
 	graceTime = time.Minute
 	// maxTakeOvers is how many of a run's executions may end before the run does. Then the run is not taken over again,
-	// unless the last execution was throttled. Executions that handed over do not count.
+	// unless the last execution left it open for a reason that passes. Executions that handed over do not count.
 	maxTakeOvers = 100
 )
 
@@ -136,8 +136,10 @@ func (sw *Sweeper) repairLoaded(ctx context.Context, l store.Loaded) (Repair, er
 			return RepairNone, err
 		}
 		return sw.record(ctx, s, RepairStarted, s.Owner), nil
-	case status == ExecutionEnded, status == ExecutionThrottled:
-		return sw.takeOver(ctx, l, status == ExecutionThrottled)
+	case status == ExecutionOutdated && sw.Clock.Now().Sub(s.UpdatedAt) < graceTime: // the next would end like it
+		return RepairNone, nil
+	case status == ExecutionEnded, status == ExecutionThrottled, status == ExecutionOutdated:
+		return sw.takeOver(ctx, l, status != ExecutionEnded)
 	case s.Status == run.RunWaiting && (len(l.Inbox) > 0 || isOverdue(s.EarliestExpiry(), sw.Clock.Now())):
 		return sw.wake(ctx, l)
 	default:
@@ -210,14 +212,15 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 }
 
 // takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one. After too
-// many executions the run ends as failed (rule 4), unless the last one was throttled: throttling never ends a run.
-func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, throttled bool) (Repair, error) {
+// many executions the run ends as failed (rule 4), unless the last one leaves it to the next: neither throttling nor
+// another version ends a run.
+func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, leaves bool) (Repair, error) {
 	s := &l.State
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
 	if err != nil {
 		return RepairNone, err
 	}
-	if s.TakeOvers() >= maxTakeOvers && !throttled {
+	if s.TakeOvers() >= maxTakeOvers && !leaves {
 		after, err := sw.endOutside(ctx, l, def, func(*run.AgentState) run.Finished {
 			return policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))
 		}, sw.recordOp(s, RepairFailed, s.Owner))
