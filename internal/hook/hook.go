@@ -27,12 +27,14 @@
 package hook
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,7 +134,7 @@ func (s Set) Check(d *agent.Definition) error {
 // of a function that ran out of time, ends nothing: it is asked again.
 type Builder func(ctx context.Context, in BuildInput) (Built, error)
 
-// BuildInput is what a builder builds from. It must not be changed.
+// BuildInput is what a builder builds from.
 type BuildInput struct {
 	Lifecycle              run.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string
@@ -171,6 +173,7 @@ const maxCodeError = 1000
 // Build asks the builder of that name. Errors are ErrBuilder's or the context's.
 func (s Set) Build(ctx context.Context, name string, in BuildInput) (Built, error) {
 	b, known := s.Builders[name]
+	in.Input, in.Tools = bytes.Clone(in.Input), slices.Clone(in.Tools)
 	return ask(ctx, ErrBuilder, name, known, "build context", func() (Built, error) { return b(ctx, in) })
 }
 
@@ -207,7 +210,7 @@ type ContextSource func(ctx context.Context, in ContextInput) (string, error)
 // MaxContext bounds what a ContextSource gives, in bytes.
 const MaxContext = 64 << 10
 
-// ContextInput is what a source may go by. It must not be changed.
+// ContextInput is what a source may go by. The lists and Input are its own; what the lists hold must not be changed.
 type ContextInput struct {
 	Lifecycle              run.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string
@@ -226,6 +229,7 @@ var ErrContext = errors.New("context source")
 // Context asks the source of that name. Errors are ErrContext's or the context's.
 func (s Set) Context(ctx context.Context, name string, in ContextInput) (string, error) {
 	source, known := s.Contexts[name]
+	in.Input, in.Messages, in.Tools = bytes.Clone(in.Input), slices.Clone(in.Messages), slices.Clone(in.Tools)
 	text, err := ask(ctx, ErrContext, name, known, "ask context source "+name,
 		func() (string, error) { return source(ctx, in) })
 	switch {
@@ -247,7 +251,7 @@ func (s Set) Context(ctx context.Context, name string, in ContextInput) (string,
 // should have no effects. Safe for concurrent use.
 type CheckOutput func(ctx context.Context, in OutputInput) (wrong string, err error)
 
-// OutputInput is what a CheckOutput may go by. It must not be changed.
+// OutputInput is what a CheckOutput may go by.
 type OutputInput struct {
 	Tenant, Run, Agent     string
 	Subject, AccessControl string
@@ -272,7 +276,7 @@ func (s Set) Checked(
 	err = CallSafely(func() (err error) {
 		wrong, err = check(ctx, OutputInput{
 			Tenant: of.Tenant, Run: of.Run, Agent: of.Agent, Subject: of.Subject, AccessControl: of.AccessControl,
-			Input: of.Input, State: of.SharedState(), Output: output,
+			Input: bytes.Clone(of.Input), State: bytes.Clone(of.SharedState()), Output: bytes.Clone(output),
 		})
 		return err
 	})

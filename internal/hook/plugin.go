@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -164,7 +165,13 @@ type BeforeTool struct {
 }
 
 // Call is the call.
-func (m *BeforeTool) Call() run.Call { return m.call }
+func (m *BeforeTool) Call() run.Call { return ownInput(m.call) }
+
+// ownInput is the call with arguments that a plugin may change.
+func ownInput(c run.Call) run.Call {
+	c.Input = bytes.Clone(c.Input)
+	return c
+}
 
 // Tool is the call's tool; false where the agent has none of that name.
 func (m *BeforeTool) Tool() (agent.ToolSpec, bool) { return m.def.Tool(m.call.Tool) }
@@ -215,7 +222,7 @@ type AfterTool struct {
 const maxTexts = 64 << 10
 
 // Call is the call, with its status and result.
-func (m *AfterTool) Call() run.Call { return m.call }
+func (m *AfterTool) Call() run.Call { return ownInput(m.call) }
 
 // AddReminder adds a message of the system's behind the results of the round. More than 64 KiB behind one call, from
 // all plugins together, fail the phase.

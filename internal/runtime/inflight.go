@@ -157,14 +157,14 @@ func (r *round) launch(ctx context.Context, p *batchPlan) {
 	}
 }
 
-// toolCall returns the call as its tool receives it in state s. The tool gets its own copy of the shared state.
+// toolCall returns the call as its tool receives it in state s. The tool gets its own copies.
 func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return tool.Call{
-		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID,
+		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: bytes.Clone(c.Input), Key: r.inv.Run + "/" + c.ID,
 		Root:   spec.Root,
 		State:  bytes.Clone(s.SharedState()),
-		Resume: c.ToolAnswer(), Memo: c.ToolMemo(),
+		Resume: bytes.Clone(c.ToolAnswer()), Memo: c.ToolMemo(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -206,7 +207,7 @@ func toolsOf(def *agent.Definition, s *run.AgentState, names []string) []hook.Pe
 		tools[i].Spec, _ = def.Tool(name)
 		for _, c := range s.Live {
 			if c.Tool == name && c.Status == run.StatusNew {
-				tools[i].Calls = append(tools[i].Calls, hook.PermissionCall{ID: c.ID, Args: c.Input})
+				tools[i].Calls = append(tools[i].Calls, hook.PermissionCall{ID: c.ID, Args: bytes.Clone(c.Input)})
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func Describe(t Tool, args json.RawMessage) (sentence string) {
 	}()
 	for {
 		if d, ok := t.(Describer); ok {
-			return agent.Bounded(strings.TrimSpace(d.Describe(args)))
+			return agent.Bounded(strings.TrimSpace(d.Describe(bytes.Clone(args))))
 		}
 		wrapped, ok := t.(interface{ Unwrap() Tool })
 		if !ok {
