@@ -129,6 +129,12 @@ func TestEffectsThatFail(t *testing.T) {
 		}
 		return nil
 	}}
+	patches := hook.Plugin{RunEnd: func(_ context.Context, m *hook.Moment) error {
+		m.Patch("/x", strings.Repeat("x", 40<<10))
+		return nil
+	}}
+	_, err = chain(t, patches, patches).State(t.Context(), run.PhaseRunEnd, &definition, &run.AgentState{})
+	require.EqualError(t, err, "plugin p1 failed in run_end: patches of 81972 bytes, want at most 65536 in one phase")
 	h, err := chain(t, says).AfterTool(context.Background(), &definition, &run.AgentState{}, run.Call{})
 	require.NoError(t, err)
 	require.Len(t, h.Texts, 1)

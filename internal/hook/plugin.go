@@ -33,6 +33,7 @@ type Moment struct {
 	def     *agent.Definition
 	run     *run.AgentState
 	patches []run.Patch
+	patched int // size of patches in bytes
 	invalid error
 }
 
@@ -58,12 +59,16 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 	return true, nil
 }
 
-// Patch sets the value at a JSON Pointer of the shared state. What is no JSON, or no place, fails the phase.
+// Patch sets the value at a JSON Pointer of the shared state. What is no JSON, or no place, fails the phase; so do more
+// than 64 KiB in one phase, from all plugins together.
 func (m *Moment) Patch(path string, value any) {
 	raw, err := json.Marshal(value)
 	p, state := []run.Patch{{Path: path, Value: raw}}, m.run.Shared
 	if err == nil {
 		err = policy.CheckPatch(m.run.SharedState(), p)
+	}
+	if m.patched += policy.PatchSize(p); err == nil && m.patched > maxTexts {
+		err = fmt.Errorf("patches of %d bytes, want at most %d in one phase", m.patched, maxTexts)
 	}
 	if err == nil {
 		state, err = run.ApplyPatches(state, p)
@@ -218,7 +223,7 @@ type AfterTool struct {
 	size int // of says in bytes
 }
 
-// maxTexts bounds what plugins add behind one call, in bytes: it is stored with the call's result.
+// maxTexts bounds what plugins add behind one call, and their patches in one phase, in bytes: each is stored in one entry.
 const maxTexts = 64 << 10
 
 // Call is the call, with its status and result.
