@@ -60,8 +60,9 @@ type DecisionInput struct {
 	// outcome without ID, the same key is the same answer to the same request.
 	Key   string
 	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
-	// Check has the decision authorized and validated only: nothing is recorded, and the Approval is none.
-	Check bool
+	// Check, if not nil, has the decision authorized and validated only: nothing is recorded, and the Approval is none. It
+	// holds the requests as the decisions that were checked with it before would leave them.
+	Check map[string]Approval
 
 	// Confirm checks what the policy wants besides: that the person has signed in, or the typed code, which it uses up.
 	// Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
@@ -126,7 +127,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 		fact, decided, err := d.tallyDecision(ctx, a, r, now)
-		if err == nil && r.Check {
+		if err == nil && r.Check != nil {
+			r.Check[a.ID] = decided
 			return Approval{}, nil
 		}
 		if err == nil && r.confirmed != checked {
@@ -158,6 +160,9 @@ func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, e
 		return Approval{}, false, err
 	}
 	r.ID = a.ID
+	if as, ok := r.Check[a.ID]; ok {
+		a = as
+	}
 	if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 		return Approval{}, false, err
 	}

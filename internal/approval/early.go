@@ -117,7 +117,7 @@ func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx contex
 		if len(others) >= policy.MaxKept {
 			return fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(others), ErrKept)
 		}
-		if r.Check {
+		if r.Check != nil {
 			return nil
 		}
 		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)

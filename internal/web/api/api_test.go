@@ -177,12 +177,15 @@ func TestAnInputIsCheckedBeforeAnyTakesEffect(t *testing.T) {
 		{Decisions: []api.Decision{first, second}},
 		{Decisions: []api.Decision{first}, Answers: []api.Answer{{Call: "c2", Result: json.RawMessage("true")}}},
 		{Answers: []api.Answer{{Call: "c1", Result: json.RawMessage("true")}, {Call: "c2", Rerun: true}}},
+		{Decisions: []api.Decision{first, decision("c1", "cancel").Decisions[0]}},
+		{Decisions: []api.Decision{first, decision(one.Waiting[0].Approval, "cancel").Decisions[0]}},
+		{Decisions: []api.Decision{first}, Answers: []api.Answer{{Call: "c1", Result: json.RawMessage("false")}}},
 	} {
 		_, err := b.client.Input(t.Context(), one.ID, in, "")
 		require.ErrorContains(t, err, "[")
 		require.Equal(t, one, b.waitUntilParked(one.ID), "nothing was done")
 	}
-	must(b.client.Input(t.Context(), one.ID, api.Input{Decisions: []api.Decision{first}}, ""))
+	must(b.client.Input(t.Context(), one.ID, api.Input{Decisions: []api.Decision{first, first}}, ""))
 }
 
 func decision(target, action string) api.Input {

@@ -63,6 +63,9 @@ type Answer struct {
 // inputStep is one validated part of an input.
 type inputStep func(ctx context.Context) error
 
+// checking is the Check of the decisions of one input; nil = they are made.
+type checking = map[string]approval.Approval
+
 func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	b, err := readBody[Input](w, r, false)
 	if err != nil {
@@ -107,7 +110,8 @@ func isUnneeded(err error) bool {
 		errors.Is(err, runtime.ErrNotAwaited)
 }
 
-// planInput validates the whole input before any step is applied. Of several, also the desk checks each.
+// planInput validates the whole input before any step is applied. Of several, also the desk checks each, as it would
+// meet it behind those before.
 func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]inputStep, error) {
 	n := len(b.Messages) + len(b.Decisions) + len(b.Answers)
 	switch {
@@ -120,10 +124,11 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		return nil, problem(RunFinished, "send to run %s: the run has finished", l.State.Run)
 	}
 	var steps []inputStep
-	add := func(list string, i int, plan func(check bool) (inputStep, error)) error {
-		step, err := plan(false)
+	checked := checking{}
+	add := func(list string, i int, plan func(check checking) (inputStep, error)) error {
+		step, err := plan(nil)
 		if err == nil && n > 1 {
-			check, refused := plan(true)
+			check, refused := plan(checked)
 			if refused == nil {
 				refused = check(ctx)
 			}
@@ -135,7 +140,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		return prefixProblem(list, i, err)
 	}
 	for i, d := range b.Decisions {
-		plan := func(check bool) (inputStep, error) { return s.planDecision(ctx, &l.State, d, c, check) }
+		plan := func(check checking) (inputStep, error) { return s.planDecision(ctx, &l.State, d, c, check) }
 		if err := add("decisions", i, plan); err != nil {
 			return nil, err
 		}
@@ -144,7 +149,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		if a.ID == "" && key != "" {
 			a.ID = fmt.Sprintf("%s-%d", key, i)
 		}
-		plan := func(check bool) (inputStep, error) { return s.planAnswer(ctx, &l.State, a, c, check) }
+		plan := func(check checking) (inputStep, error) { return s.planAnswer(ctx, &l.State, a, c, check) }
 		if err := add("answers", i, plan); err != nil {
 			return nil, err
 		}
@@ -180,7 +185,7 @@ func prefixProblem(list string, i int, err error) error {
 var errRepeated = errors.New("that was said already")
 
 func (s *server) planDecision(
-	ctx context.Context, state *run.AgentState, d Decision, c Caller, check bool,
+	ctx context.Context, state *run.AgentState, d Decision, c Caller, check checking,
 ) (inputStep, error) {
 	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Check: check,
 		Result: unlessNull(d.Result), Note: d.Reason, By: c.Principal, Via: s.Via}
@@ -218,7 +223,7 @@ func (s *server) planDecision(
 }
 
 func (s *server) planAnswer(
-	ctx context.Context, state *run.AgentState, a Answer, c Caller, check bool,
+	ctx context.Context, state *run.AgentState, a Answer, c Caller, check checking,
 ) (inputStep, error) {
 	if a.Error != nil || a.Rerun {
 		a.Result = unlessNull(a.Result)
@@ -254,7 +259,7 @@ func (s *server) planAnswer(
 		given := runtime.Answer{Tenant: state.Tenant, Run: state.Run, Call: a.Call, By: c.Principal.ID}
 		given.Content, given.IsError = answerText(a.Result, a.Error)
 		return func(ctx context.Context) error {
-			if check {
+			if check != nil {
 				return nil
 			}
 			return s.Inputs.Answer(ctx, given)
@@ -265,7 +270,7 @@ func (s *server) planAnswer(
 
 // planNamedAnswer plans an answer to a named request about an unknown outcome.
 func (s *server) planNamedAnswer(
-	ctx context.Context, run *run.AgentState, a Answer, c Caller, check bool,
+	ctx context.Context, run *run.AgentState, a Answer, c Caller, check checking,
 ) (inputStep, error) {
 	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
 	if !approvalPattern.MatchString(a.Approval) {
@@ -289,7 +294,7 @@ func (s *server) planNamedAnswer(
 }
 
 // outcomeStep settles the unknown outcome of a call.
-func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller, check bool) inputStep {
+func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller, check checking) inputStep {
 	r := approval.DecisionInput{
 		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Action: approval.Rerun, By: c.Principal,
 		Via: s.Via, Check: check,
