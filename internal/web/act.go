@@ -238,12 +238,19 @@ func (s *server) sendCode(ctx context.Context, v visit) (shown formResult, err e
 		Text: "Type it below. It works once, for ten minutes, and for the request as it is now."}, nil
 }
 
-// codeChannel returns the channel by which the visitor is sent a code; "" = none is, or the request takes none.
+// codeChannel returns the channel by which the visitor is sent a code; "" = none is, or neither the request nor one of
+// its open tools takes one.
 func (s *server) codeChannel(v visit) string {
-	if s.Codes == nil || v.confirmation() != agent.ConfirmCode {
+	takes := func(p approval.Permission) bool { return p.Verdict == "" && v.takesCode(p.Tool) }
+	if s.Codes == nil || !v.takesCode("") && !slices.ContainsFunc(v.a.Permissions, takes) {
 		return ""
 	}
 	return s.Codes.SecondChannel(v.who, v.link.Channel)
+}
+
+// takesCode reports whether an approval of the tool, or with "" of all that is open, by the visitor takes a code.
+func (v visit) takesCode(tool string) bool {
+	return v.a.ChannelsOf(tool).ConfirmationBy(v.via) == agent.ConfirmCode
 }
 
 // confirmation returns what an approval by the visitor takes besides.

@@ -60,9 +60,15 @@ func (p *pigeon) newestCode(t *testing.T) string {
 
 // confirming is a harness whose rule wants a code of who approves on a page, and the channels that carry it.
 func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Builder) {
-	w = newHarness(t, asks(five), func(d *agent.Definition) {
+	return confirmingBy(t, asks(five), func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
 	})
+}
+
+func confirmingBy(
+	t *testing.T, lines string, change func(*agent.Definition),
+) (w *harness, slack, mail *pigeon, logs *strings.Builder) {
+	w = newHarness(t, lines, change)
 	w.people["user:ana"] = people.Person{ID: "user:ana", Groups: []string{"group:operators"}, Email: "ana@example.com", Slack: "U1"}
 	slack, mail, logs = &pigeon{name: "slack"}, &pigeon{name: "email"}, &strings.Builder{}
 	w.pages.Codes = &people.Notifier{Table: w.rows, Clock: w.clk, Channels: []people.Channel{mail, slack}}
@@ -145,6 +151,33 @@ func TestA26ACodeEnds(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "code", third, "args", `{"amount": 6}`).status,
 		"a refused edit uses up no code")
 	require.Equal(t, run.RunDone, w.finish())
+}
+
+// A26: of a request about several tools, one that takes a code is approved alone before one that takes a sign-in.
+func TestA26EachToolHasItsOwnConfirmation(t *testing.T) {
+	lines := `{"calls": [{"id": "c1", "name": "pay", "input": ` + five + `}, {"id": "c2", "name": "look", "input": {}}]}` + "\n{\"text\": \"Paid.\"}"
+	w, slack, _, _ := confirmingBy(t, lines, func(d *agent.Definition) {
+		d.Permission.Mode = agent.ModeBlockAndRetry
+		d.Tools = append(d.Tools, agent.ToolSpec{Name: "look", Kind: agent.KindService,
+			Effect: run.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`)})
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC},
+			{Tool: "look", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
+	})
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	page := w.do("GET", at, nil).body
+	require.Equal(t, 1, strings.Count(page, `value="approve"`), "of look alone")
+	require.Equal(t, 1, strings.Count(page, `name="code"`))
+	require.Contains(t, page, "To allow some of the tools takes a code")
+	require.Equal(t, http.StatusOK, w.pressButton(at, "code").status)
+	code := slack.newestCode(t)
+	require.Equal(t, http.StatusForbidden, w.pressButton(at, "approve", "tool", "pay", "code", code).status)
+	require.Equal(t, http.StatusForbidden, w.pressButton(at, "approve", "code", code).status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "tool", "look", "code", code).status)
+	for _, p := range w.reload(a).Permissions {
+		require.Equal(t, p.Tool == "look", p.Verdict != "", p.Tool)
+	}
+	require.NotContains(t, w.do("GET", at, nil).body, `value="approve"`)
 }
 
 // A26: whoever has no second channel is told so, and may deny. A code that cannot be sent approves nothing.

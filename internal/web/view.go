@@ -49,6 +49,7 @@ type requestPage struct {
 	Form                         string // signed state of the form
 	May                          allowedActions
 	CodeBy                       string            // the channel by which the visitor is sent a code; "" = none is
+	Code                         string            // CodeBy, if an approval of all takes a code
 	SignIn                       string            // where the visitor signs in before an approval; "" = no need
 	Typed                        map[string]string // the form that was sent; nil = none was
 	Arguments                    string            // as JSON, as typed
@@ -64,8 +65,8 @@ type requestPage struct {
 
 // eachTool is an undecided tool of a request for several tools.
 type eachTool struct {
-	Tool    string
-	Approve bool
+	Tool          string
+	Approve, Code bool // Code: with a code
 }
 
 // allowedActions are the actions that the page offers.
@@ -119,7 +120,7 @@ func (s *server) findOpenTools(v visit) (own []eachTool, others int) {
 		switch {
 		case p.Verdict != "":
 		case v.a.CanDecide(v.by, now) && v.a.CanDecideTool(v.by, p, now):
-			own = append(own, eachTool{p.Tool, v.a.CanApprove(v.by, now) && s.offersApproval(v, p.Tool)})
+			own = append(own, eachTool{p.Tool, v.a.CanApprove(v.by, now) && s.offersApproval(v, p.Tool), v.takesCode(p.Tool)})
 		default:
 			others++
 		}
@@ -168,7 +169,9 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page.Lede = show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
 	if v.mayApprove(s.Clock.Now()) && (page.May.Deny || page.May.Result || page.May.Each != nil) {
-		page.CodeBy = agent.ViaText(s.codeChannel(v))
+		if page.CodeBy = agent.ViaText(s.codeChannel(v)); v.takesCode("") {
+			page.Code = page.CodeBy
+		}
 		if s.SignIn != nil && v.confirmation() == agent.ConfirmOIDC && v.session == nil {
 			page.SignIn = signInAddress(v.path, false)
 		}
