@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,6 +163,9 @@ func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, e
 	r.ID = a.ID
 	if as, ok := r.Check[a.ID]; ok {
 		a = as
+	}
+	if a.isUnchanged(*r) {
+		r.Action, r.Args, r.Digest = Approve, nil, cmp.Or(r.Digest, a.Digest)
 	}
 	if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 		return Approval{}, false, err

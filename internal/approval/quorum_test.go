@@ -187,6 +187,40 @@ func TestA8EditIsNeverWeaker(t *testing.T) {
 	})
 }
 
+// TestA8AnEditThatChangesNothingIsAnApproval: it is counted with those before it and those behind it, also of an edit.
+func TestA8AnEditThatChangesNothingIsAnApproval(t *testing.T) {
+	const same, other = `{"to": "ana@example.com", "amount": 100}`, `{"amount":1,"to":"x"}`
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
+		r.must(r.decide(approval.Approve, ana))
+		require.True(t, r.must(r.edit(same, ana)).IsRepeated())
+		for _, repeated := range []bool{false, true} {
+			a := r.must(r.edit(same, ben))
+			require.Equal(t, []any{approval.Approved, repeated}, []any{a.Status, a.IsRepeated()})
+			require.Nil(t, a.OriginalArgs)
+		}
+		r.resume()
+		require.Equal(t, []string{args}, r.refund.paid)
+	})
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
+		shown := r.approval().Digest
+		r.must(r.edit(other, ana))
+		q := r.request(approval.Edit, ben)
+		q.Args, q.Digest = json.RawMessage(other), shown
+		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrStale, "he was shown something else")
+		for _, repeated := range []bool{false, true} {
+			a := r.must(r.edit(other, ben))
+			require.Equal(t, []any{approval.Approved, repeated}, []any{a.Status, a.IsRepeated()})
+		}
+		require.Equal(t, "user:ana", r.inbox()[0].(run.Decided).Editor)
+		r.resume()
+		require.Equal(t, []string{other}, r.refund.paid)
+	})
+	withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
+		require.ErrorIs(t, errOf(r.edit(same, ben)), approval.ErrRequester)
+		require.Equal(t, approval.Approved, r.must(r.edit(same, ana)).Status)
+	}, func(r *fixture) { r.starters = []string{"user:ben"} })
+}
+
 // TestA10FourEyes: whoever started the run, or is its subject, may deny and not approve, whatever group they act by.
 func TestA10FourEyes(t *testing.T) {
 	withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {

@@ -427,6 +427,16 @@ func (d *Desk) applyEdit(
 	return a, amended.Policy, nil
 }
 
+// isUnchanged reports whether r is an edit to equal arguments, which is an approval, and does not repeat an edit.
+func (a Approval) isUnchanged(r DecisionInput) bool {
+	if last := a.lastEdit(); a.Kind != KindCall || r.Action != Edit ||
+		last >= 0 && (a.Status != Pending || a.Decisions[last].By == r.By.ID) {
+		return false
+	}
+	_, err := jsonx.CompactJSON(r.Args, jsonx.JSONLimits{})
+	return err == nil && jsonx.CanonicalText(r.Args) == jsonx.CanonicalText(a.Args)
+}
+
 // CheckEdit returns the error with which Decide would refuse the edited arguments of a decision; nil = it takes them.
 func (d *Desk) CheckEdit(ctx context.Context, a Approval, r DecisionInput) error {
 	def, s, c, err := d.loadCall(ctx, a)
