@@ -39,7 +39,7 @@ func CheckAgents(names []string, find Agents) error {
 		problems = append(problems, checkDelegates(d, names, find)...)
 		// report each circle once
 		if path := findCircle(d, find, nil, map[string]bool{}); path != nil && slices.Min(path) == name {
-			problems = append(problems, circleError(path))
+			problems = append(problems, circleError(d, path))
 		}
 	}
 	return errors.Join(problems...)
@@ -54,13 +54,17 @@ func CheckDelegates(d *Definition, names []string, find Agents) error {
 // agents are ignored.
 func CheckCircle(d *Definition, find Agents) error {
 	if path := findCircle(d, find, nil, map[string]bool{}); path != nil {
-		return circleError(path)
+		return circleError(d, path)
 	}
 	return nil
 }
 
-func circleError(path []string) error {
-	return fmt.Errorf("an agent would work for itself: %s", strings.Join(append(path, path[0]), " -> "))
+// circleError names the tool of d, the first agent of path, that leads to the next one.
+func circleError(d *Definition, path []string) error {
+	path = append(path, path[0])
+	at := slices.IndexFunc(d.Tools, func(t ToolSpec) bool { return t.Agent != nil && t.Agent.Agent == path[1] })
+	return fmt.Errorf("agent %s: tools[%d].agent: an agent would work for itself: %s", d.Name, at,
+		strings.Join(path, " -> "))
 }
 
 // findCircle returns the names on a path from d back to the first agent of path, or nil if there is none.

@@ -82,7 +82,7 @@ func (r *Registry) Add(d agent.Definition) error {
 		return r.Agent(name)
 	}
 	if err := agent.CheckCircle(&d, find); err != nil {
-		return fmt.Errorf("register agent %s: %w", d.Name, err)
+		return fmt.Errorf("register %w", err)
 	}
 	r.agents[d.Name] = func() (*agent.Definition, error) { return &d, nil }
 	return nil

@@ -101,7 +101,7 @@ func compileSchema(raw []byte) (*Schema, error) {
 type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) {
-	return nil, errors.New("a tool's schema must not name documents outside itself")
+	return nil, errors.New("a schema must not name documents outside itself")
 }
 
 // Validate checks arguments. It returns nil, or an error whose text is meant for the model that wrote them: one line
