@@ -101,8 +101,8 @@ func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, 
 }
 
 // BuildPlanRequest returns the request to a model for action a of Next, which belongs to s's plan. The planner and the
-// synthesis have the agent's system text with their order behind it. The router has its own system text and a single
-// turn. results has, by call, the whole results that are in blobs.
+// synthesis have the agent's system text with their order behind it, the planner the summary of what left the context
+// in between. The router has its own system text and a single turn. results has, by call, the whole results that are in blobs.
 func BuildPlanRequest(
 	d *agent.Definition, s *run.AgentState, a policy.Action, system string, results map[string]string,
 ) agent.Request {
@@ -114,7 +114,7 @@ func BuildPlanRequest(
 	b := planBuilder{d: d, s: s, steps: known(s), results: results}
 	switch a.Lifecycle {
 	case run.LifecyclePlan:
-		r.System, r.Messages = agent.Paragraphs(system, b.planSystem(a)), b.planMessages(r)
+		r.System, r.Messages = agent.Paragraphs(withSummary(d, s, system), b.planSystem(a)), b.planMessages(r)
 	case run.LifecycleRoute:
 		r.System, r.Messages, r.Tools = d.Word(agent.WordStepSystem, nil), []run.Message{r.Once(b.step())},
 			offeredToPlan(d, s, a)
