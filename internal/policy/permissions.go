@@ -94,8 +94,9 @@ func uniqueTools[T any](list []T, tool func(T) string) (each []string) {
 const maxBlocked = 256 << 10
 
 // BlockRound applies block_and_retry to a round before any of its calls runs: calls that lack a permission fail at
-// once, and one request asks for all of them that it has room for. gate returns the verdict on a call. underWay reports
-// calls that are already under way. nil means that nothing is blocked.
+// once, and one request, which comes first, asks for all of them that it has room for and no open request asks for
+// already. gate returns the verdict on a call. underWay reports calls that are already under way. nil means that nothing
+// is blocked.
 func BlockRound(
 	d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time,
 	underWay func(id string) bool,
@@ -121,13 +122,18 @@ func BlockRound(
 		if g.Block == nil {
 			continue
 		}
+		t, _ := d.Tool(c.Tool)
+		digest := ToolDigest(d, s, t, c.Input, g.Rule)
+		if isAsked(s, c.Tool, digest) {
+			refused = append(refused, *g.Block)
+			continue
+		}
 		people, _ := json.Marshal([]any{g.Rule.Approvers, g.Rule.Above, g.Rule.Escalate, g.Rule.AboveTo, g.Rule.Note})
-		if size += len(c.Input) + 2*len(people); size > maxBlocked && refused != nil { // a standing grant lists them, too
+		if size += len(c.Input) + 2*len(people); size > maxBlocked && r.Approval != "" { // a standing grant lists them, too
 			refused = append(refused, *refuseCall(c, run.WhyTooManyOpen, agent.TextRequestFull(c.Name), g.Rule).Refuse)
 			continue
 		}
 		refused = append(refused, *g.Block)
-		t, _ := d.Tool(c.Tool)
 		expires := now.UTC().Add(g.Rule.Expires).Truncate(time.Millisecond)
 		if r.Approval == "" {
 			r.Approval, r.Expires = run.ApprovalID(s.Run, c.ID, c.Asks+1), expires
@@ -135,7 +141,6 @@ func BlockRound(
 		if expires.Before(r.Expires) {
 			r.Expires = expires
 		}
-		digest := ToolDigest(d, s, t, c.Input, g.Rule)
 		i := slices.IndexFunc(r.Tools, func(have run.RequestedTool) bool { return have.Tool == c.Tool })
 		if i < 0 {
 			i = len(r.Tools)
@@ -147,10 +152,19 @@ func BlockRound(
 			at.Digests = append(at.Digests, digest)
 		}
 	}
-	if refused == nil {
-		return nil
+	if r.Approval == "" {
+		return refused
 	}
 	return append([]run.Event{r}, refused...)
+}
+
+// isAsked reports whether people have still to decide, in an open request, about what the digest stands for.
+func isAsked(s *run.AgentState, tool, digest string) bool {
+	return slices.ContainsFunc(s.Permissions.Asked, func(r run.PermissionRequest) bool {
+		return slices.ContainsFunc(r.Tools, func(t run.AskedTool) bool {
+			return t.Tool == tool && t.Verdict == "" && slices.Contains(t.Digests, digest)
+		})
+	})
 }
 
 // Consequences returns the events that follow from a run's own state: answers to complete requests about tools, and

@@ -214,8 +214,8 @@ func toolsOf(def *agent.Definition, s *run.AgentState, names []string) []hook.Pe
 	return tools
 }
 
-// blockCalls fails the calls of the round that lack a permission, and makes one request for their tools
-// (block_and_retry).
+// blockCalls fails the calls of the round that lack a permission, and makes one request for those of their tools that
+// nobody has been asked about (block_and_retry).
 func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 	busy := func(id string) bool { return r.inflight.has(id) || p.launches(id) }
 	var err error
@@ -228,10 +228,15 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 	if err != nil || events == nil {
 		return err
 	}
-	request := events[0].(run.PermissionRequested)
-	var names, blocked []string // names of tools, and ids of their calls
+	request, asks := events[0].(run.PermissionRequested)
+	var names, blocked []string // names of tools that people are asked about, and ids of calls
 	for _, t := range request.Tools {
-		names, blocked = append(names, t.Tool), append(blocked, t.Calls...)
+		names = append(names, t.Tool)
+	}
+	for _, e := range events {
+		if refused, ok := e.(run.CallFinished); ok && refused.Reason == run.WhyAwaiting {
+			blocked = append(blocked, refused.Call)
+		}
 	}
 	for _, id := range blocked {
 		c, _ := p.draft.State.Call(id)
@@ -240,7 +245,7 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 		}
 	}
 	why, known := r.permits.reasons[request.Approval]
-	if r.def.Permission.Backend != "" && !known {
+	if asks && r.def.Permission.Backend != "" && !known {
 		backend, err := r.permits.backend(r.def)
 		if err == nil {
 			s := &p.draft.State
@@ -254,8 +259,9 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 		}
 		r.permits.reasons[request.Approval] = why
 	}
-	request.Reason = why
-	events[0] = request
+	if request.Reason = why; asks {
+		events[0] = request
+	}
 	// people may decide while other calls run
 	if r.def.Early == agent.EarlyKeep || r.def.Executor == agent.ExecutorParallelStreaming {
 		p.raiseDue(dueFirst)
