@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Combining are the keywords that OpenAI and Claude refuse at the top of a tool's schema.
@@ -16,8 +17,8 @@ var Combining = []string{"allOf", "anyOf", "oneOf", "not", "enum"}
 // ForModel returns a tool's description and schema in the form that a model's service takes. One refused tool fails
 // every request that offers it. allows reports which keywords the service takes at the top of a schema. The other ones
 // go into the description, and the properties of their branches become properties of the tool. The schema becomes an
-// object with properties, each of its lists gets items, and definitions that nothing refers to go. A call's arguments
-// are still checked against the whole schema.
+// object with properties, each of its lists gets items, and definitions that nothing refers to go. If the service takes
+// no definitions, they stand in the place of references. A call's arguments are still checked against the whole schema.
 func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description string, schema json.RawMessage) {
 	if len(t.Schema) == 0 {
 		return t.Description, json.RawMessage(`{"type":"object","properties":{}}`)
@@ -28,6 +29,9 @@ func ForModel(t agent.ToolSpec, allows func(keyword string) bool) (description s
 		return t.Description, t.Schema
 	}
 	changed := dropUnusedDefinitions(top)
+	if !allows("$defs") {
+		changed = inlineDefinitions(top) || changed
+	}
 	changed = change(top, addItems) || changed || top["type"] != "object"
 	properties, ok := top["properties"].(map[string]any)
 	if !ok {
@@ -116,7 +120,63 @@ func dropUnusedDefinitions(top map[string]any) (dropped bool) {
 	return len(unused) > 0
 }
 
-var definitionKeys = []string{"$defs", "definitions"}
+var (
+	definitionKeys = []string{"$defs", "definitions"}
+	namedSchemas   = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+	plainValues    = []string{"const", "enum", "default", "examples"} // which hold no schemas
+)
+
+// inlineDefinitions replaces each reference by what it refers to, and reports whether there was one. If that is not
+// there or holds the reference, or the schema gets too large, it is replaced by anything; else the definitions go.
+func inlineDefinitions(top map[string]any) (changed bool) {
+	whole, left := true, maxSchemaValues
+	var inline func(part any, byName bool, within []string) any
+	inline = func(part any, byName bool, within []string) any {
+		left--
+		if list, ok := part.([]any); ok && len(list) > 0 {
+			return run.Map(list, func(v any) any { return inline(v, false, within) })
+		}
+		s, ok := part.(map[string]any)
+		if !ok {
+			return part
+		}
+		out := map[string]any{}
+		ref, refers := s["$ref"].(string)
+		if refers = refers && !byName; refers {
+			changed = true
+			names, err := jsonx.ParsePointer(strings.TrimPrefix(ref, "#"))
+			target := top
+			for _, name := range names {
+				target, _ = target[name].(map[string]any)
+			}
+			if err == nil && target != nil && left > 0 && !slices.Contains(within, ref) {
+				out = inline(target, false, append(slices.Clip(within), ref)).(map[string]any)
+			} else {
+				whole = false
+			}
+		}
+		for key, value := range s {
+			switch {
+			case refers && key == "$ref":
+			case !byName && slices.Contains(plainValues, key):
+				out[key] = value
+			default:
+				out[key] = inline(value, !byName && slices.Contains(namedSchemas, key), within)
+			}
+		}
+		return out
+	}
+	inlined := maps.Clone(top)
+	for _, key := range definitionKeys {
+		delete(inlined, key)
+	}
+	inlined = inline(inlined, false, nil).(map[string]any)
+	maps.DeleteFunc(top, func(key string, _ any) bool {
+		return changed && whole || !slices.Contains(definitionKeys, key)
+	})
+	maps.Copy(top, inlined)
+	return changed
+}
 
 // asList returns a list as it is, and any other value as the only one of a list.
 func asList(value any) []any {
@@ -177,11 +237,11 @@ func change(schema any, one func(map[string]any) bool) (changed bool) {
 	changed = one(s)
 	for key, value := range s {
 		var inside []any
-		switch key {
-		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+		switch {
+		case slices.Contains(namedSchemas, key):
 			named, _ := value.(map[string]any)
 			inside = slices.Collect(maps.Values(named))
-		case "const", "enum", "default", "examples":
+		case slices.Contains(plainValues, key):
 		default:
 			inside = asList(value)
 		}
