@@ -261,7 +261,7 @@ func TestEventsWithoutAPlace(t *testing.T) {
 
 func TestLaterLeavesARunWaiting(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	for name, typed := range map[string]string{"later": "one\nl\nl\n", "all of them later": "later\n", "end of input": "one\ne\n"} {
+	for name, typed := range map[string]string{"later": "one\nl\nl\n", "all of them later": "later\n", "end of input": "one\ne\n", "end of input at a note": "one\nd\n"} {
 		who := d.typed(typed, 3, "run", d.dir, "--message", "tidy", "--key", name)
 		require.Equal(t, 2, strings.Count(who.stdout.String(), "countersign approve a"), name)
 	}

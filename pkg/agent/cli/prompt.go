@@ -126,7 +126,10 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 		switch taken := slices.Contains(strings.Fields(answers), answer); {
 		case answer == "d":
 			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
-			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
+			if err != nil {
+				return nil, ignoreEOF(err)
+			}
+			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, nil
 		case answer == "l":
 			return nil, nil
 		case answer == "a" && taken:
