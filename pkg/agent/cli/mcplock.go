@@ -53,7 +53,7 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	lock, err := p.buildLock(ctx, agents)
+	lock, useless, err := p.buildLock(ctx, agents)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 		doc.Written = true
 		p.printText("%s is written: servers %d; review the difference and commit it", line(file), len(lock.Servers))
 	}
-	return p.printJSON(doc)
+	return errors.Join(p.printJSON(doc), useless)
 }
 
 // loadAgentsToLock reads DIR/agent.yaml and DIR/*/agent.yaml, and adds the registered agents that are built in Go.
@@ -138,24 +138,26 @@ func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 	return agents, nil
 }
 
-// buildLock asks every MCP server of the agents for its tools.
-func (p *program) buildLock(ctx context.Context, agents []*agent.Definition) (*registry.Lock, error) {
+// buildLock asks every MCP server of the agents for its tools. useless is the exit code if no tool of one can be used.
+func (p *program) buildLock(
+	ctx context.Context, agents []*agent.Definition,
+) (lock *registry.Lock, useless, err error) {
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	lock := &registry.Lock{Servers: []registry.LockedServer{}}
+	lock = &registry.Lock{Servers: []registry.LockedServer{}}
 	for _, d := range agents {
 		session := remotes[agent.KindMCP].Open(local.Tenant, d)
 		defer session.Close()
 		lister, ok := session.(runtime.Lister)
 		if !ok {
-			return nil, errors.New("this program has no connection to MCP servers")
+			return nil, nil, errors.New("this program has no connection to MCP servers")
 		}
 		for _, m := range d.MCP {
 			listed, err := lister.List(ctx, m)
 			if err != nil {
-				return nil, fmt.Errorf("agent %s: %w", d.Name, err)
+				return nil, nil, fmt.Errorf("agent %s: %w", d.Name, err)
 			}
 			set := run.Map(m.Tools, func(t agent.MCPPattern) string { return t.Match })
 			for _, pattern := range slices.Concat(m.Allow, m.Deny, set) {
@@ -170,11 +172,16 @@ func (p *program) buildLock(ctx context.Context, agents []*agent.Definition) (*r
 				}
 			}
 			if err := lock.Add(m, listed.Tools); err != nil {
-				return nil, fmt.Errorf("agent %s: %w", d.Name, err)
+				return nil, nil, fmt.Errorf("agent %s: %w", d.Name, err)
+			}
+			if !slices.ContainsFunc(listed.Tools, func(t agent.ServerTool) bool { return m.Wants(t.Name) && t.Digest != "" }) {
+				p.logLine("countersign: agent %s: server %s: none of its %d tools can be used", d.Name, m.Name,
+					len(listed.Tools)+len(listed.Left))
+				useless = exitCode(exitFailed)
 			}
 		}
 	}
-	return lock, nil
+	return lock, useless, nil
 }
 
 func diffLocks(old, lock *registry.Lock) []lockChange {
