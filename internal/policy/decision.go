@@ -205,8 +205,8 @@ func earlyDecision(
 	}
 	permits := d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && !c.IsDecidedAlone()
 	granting := GrantPolicy(d)
-	if k.Action == run.ActionApprove && granting.Standing() && !granting.Bounds.Grant().Zero() {
-		permits = false // only a record keeps a grant within its bounds
+	if k.Action == run.ActionApprove && granting.Standing() {
+		permits = false // only a grant with a record keeps its bounds and can be revoked
 	}
 	if permits && k.Action != run.ActionCancel {
 		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && granting.Once()
