@@ -40,9 +40,8 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 		return Decision{Verdict: agent.VerdictAllow}
 	}
 	dec := Decide(d.Permission, t, args)
-	switch isBudget := run.IsBudgetTool(t.Name); {
-	case isBudget && dec.Rule < 0, // only a rule denies it
-		dec.Verdict == agent.VerdictAllow && (isBudget || d.Permission.MayList() && isListed(s, t.Name)):
+	if dec.Verdict == agent.VerdictAllow &&
+		(run.IsBudgetTool(t.Name) || d.Permission.MayList() && isListed(s, t.Name)) {
 		dec.Verdict = agent.VerdictAsk
 	}
 	dec = withCeilings(d, dec, t, args)

@@ -236,7 +236,7 @@ type Decision struct {
 // then the first rule that matches wins, then the default. A value that cannot be compared never widens a permission:
 // if it is missing or of another type, deny and ask rules match and allow rules do not. The same holds for conditions
 // that Check would refuse. People are asked if an object in its arguments has two keys that differ only by case. An
-// advisory policy asks nobody.
+// advisory policy asks nobody. Only a rule denies a request for budget.
 func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
 	d := Decision{Verdict: p.DefaultVerdict(t.Effect), Approvers: p.Approvers, Expires: p.Expires}
 	d.Rule = slices.IndexFunc(p.Rules, func(r agent.Rule) bool { return r.Denies() && r.Matches(t.Name, args) })
@@ -256,6 +256,9 @@ func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision
 		}
 		d.Note, d.Channels = r.Note, r.Channels()
 		d.Quorum, d.FourEyes, d.Remind, d.Escalate = r.Quorum, r.FourEyes, r.Remind, r.Escalate
+	}
+	if d.Rule < 0 && d.Verdict == agent.VerdictDeny && run.IsBudgetTool(t.Name) { // which no model calls
+		d.Verdict = agent.VerdictAsk
 	}
 	if d.Verdict != agent.VerdictDeny && hasCaseKeys(args) {
 		d.Verdict = agent.VerdictAsk
