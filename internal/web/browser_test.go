@@ -165,6 +165,29 @@ func TestConsoleKeepsWhatIsTypedOffline(t *testing.T) {
 	require.Equal(t, "Not before the invoice is here.", note)
 }
 
+// On a phone the filters of a list leave its first screen to the list, unless one is set; where there is room, they are
+// there at once.
+func TestConsoleFiltersLeaveRoom(t *testing.T) {
+	w, _, _ := asked(t)
+	w.console("user:ana", func(*web.Console) {})
+	b := standins.StartBrowser(t)
+	for _, width := range []int{390, 1280} {
+		p := b.Open(fmt.Sprint(width), standins.PageOptions{Width: width, Height: 844})
+		require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/#key=abc.key"))
+		for path, set := range map[string]bool{
+			"/": false, "/?mine=1": true, "/runs": false, "/runs?agent=payer": true, "/audit": false, "/audit?status=denied": true,
+		} {
+			require.Equal(t, http.StatusOK, p.Goto(w.server.URL+path))
+			var shown bool
+			p.Eval(`document.querySelector(".filters button").checkVisibility()`, &shown)
+			require.Equal(t, set || width > 390, shown, "%s at %d", path, width)
+		}
+		require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/"))
+		p.RequireAccessible("filters")
+		p.Close()
+	}
+}
+
 // The page passes axe-core on a light desktop and on a dark phone, in all of its states.
 func TestB5Axe(t *testing.T) {
 	p := standins.StartBrowser(t).Open("states", standins.PageOptions{})

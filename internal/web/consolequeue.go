@@ -34,7 +34,7 @@ type queuePage struct {
 	More    bool
 	Hidden  int // requests that the filters leave out
 
-	Mine                  bool
+	Mine, Filtered        bool
 	Agents, Risks, Within []filterOption
 }
 
@@ -132,6 +132,7 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	page.frame = c.newFrame(title, navApprovals)
 	page.More, page.Hidden = page.More || more, len(all)-len(page.Cards)
 	page.Waiting, page.Mine = strconv.Itoa(len(all)), q["mine"] != ""
+	page.Filtered = q["agent"]+q["risk"]+q["within"]+q["mine"] != ""
 	if more {
 		page.Waiting += "+"
 	}
