@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -163,6 +165,45 @@ func TestConsoleKeepsWhatIsTypedOffline(t *testing.T) {
 	var note string
 	p.Eval(`document.querySelector("[name=note]").value`, &note)
 	require.Equal(t, "Not before the invoice is here.", note)
+}
+
+// Once the session has ended nothing is sent either, until somebody has signed in again in another tab.
+func TestConsoleKeepsWhatIsTypedSignedOut(t *testing.T) {
+	w, a, _ := asked(t)
+	w.console("user:ana", func(c *web.Console) { c.Read = queued{runs{}, a} })
+	var over atomic.Bool
+	console := w.server.Config.Handler
+	w.server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if over.Load() {
+			out.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		console.ServeHTTP(out, r)
+	}))
+	t.Cleanup(w.server.Close)
+	p := standins.StartBrowser(t).Open("over", standins.PageOptions{})
+	require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/#key=abc.key"))
+	p.Fill("[id='"+a.ID+"-note']", "Not before the invoice is here.")
+	over.Store(true)
+	said := func(text string) {
+		t.Helper()
+		for got := ""; got != text; {
+			p.Eval(`new Promise((r) => setTimeout(r, 100)).then(() => document.getElementById("said").textContent)`, &got)
+		}
+	}
+	said("This page cannot be kept up to date at the moment.")
+	p.Click("button[value=deny]")
+	said("Nothing was sent: you are not signed in any more. Sign in in another tab. What you have typed is still here.")
+	over.Store(false)
+	live := false
+	for !live {
+		p.Eval(`new Promise((r) => setTimeout(r, 100)).then(() => document.documentElement.classList.contains("is-live"))`, &live)
+	}
+	p.Click("button[value=deny]")
+	p.Settle()
+	d := w.reload(a).Decisions
+	require.Len(t, d, 1)
+	require.Equal(t, "Not before the invoice is here.", d[0].Note)
 }
 
 // On a phone the filters of a list leave its first screen to the list, unless one is set; where there is room, they are

@@ -68,7 +68,7 @@
   });
 
   // What is said of a press that sent nothing is in sight wherever the button is.
-  let away = false; // the server could not be reached when the page was last read
+  let away = ""; // why nothing would be taken when the page was last read
   const say = (text, refused = false) => {
     const said = document.getElementById("said");
     said.textContent = text;
@@ -81,9 +81,9 @@
   let changed = Number(session?.getItem("pressed") || 0);
   document.addEventListener("submit", (e) => {
     if (e.target.method !== "post") return;
-    if (away) { // the browser's own page of errors would lose what was typed
+    if (away) { // a page of errors, or the one to sign in, would lose what was typed
       e.preventDefault();
-      say("Nothing was sent: the server cannot be reached. What you have typed is still here.", true);
+      say("Nothing was sent: " + away + " What you have typed is still here.", true);
       soon(); // a page that is not read every few seconds finds out that the server is back
       return;
     }
@@ -211,7 +211,7 @@
     const ends = whole;
     try {
       const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
-      away = false;
+      away = answer.status === 401 ? "you are not signed in any more. Sign in in another tab." : "";
       if (!answer.ok) return alive(false);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const shown = () => new Map(cards().map((card) => [card.id, card.getBoundingClientRect().top + " " + card.querySelector("input[name=form]")?.value]));
@@ -239,7 +239,7 @@
       main.dataset.status = status;
       document.title = page.title;
     } catch {
-      away = true; // the next try finds it, or does not
+      away = "the server cannot be reached."; // the next try finds it, or does not
       alive(false);
     } finally {
       busy = false;
