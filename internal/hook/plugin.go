@@ -223,7 +223,7 @@ type AfterTool struct {
 	size int // of says in bytes
 }
 
-// maxTexts bounds what plugins add behind one call, and their patches in one phase, in bytes: each is stored in one entry.
+// maxTexts bounds what plugins add behind one call, and their patches in one phase, in bytes: one entry stores each.
 const maxTexts = 64 << 10
 
 // Call is the call, with its status and result.

@@ -93,9 +93,8 @@ func uniqueTools[T any](list []T, tool func(T) string) (each []string) {
 const maxBlocked = 256 << 10
 
 // BlockRound applies block_and_retry to a round before any of its calls runs: calls that lack a permission fail at
-// once, and one request, which comes first, asks for all of them that it has room for and no open request asks for
-// already. gate returns the verdict on a call. underWay reports calls that are already under way. nil means that nothing
-// is blocked.
+// once, and one request, which comes first, asks for all of them that it has room for and no open request asks for.
+// gate returns the verdict on a call. underWay reports calls that are under way. nil means that nothing is blocked.
 func BlockRound(
 	d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time,
 	underWay func(id string) bool,

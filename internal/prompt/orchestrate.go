@@ -102,7 +102,8 @@ func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, 
 
 // BuildPlanRequest returns the request to a model for action a of Next, which belongs to s's plan. The planner and the
 // synthesis have the agent's system text with their order behind it, the planner the summary of what left the context
-// in between. The router has its own system text and a single turn. results has, by call, the whole results that are in blobs.
+// in between. The router has its own system text and a single turn. results has, by call, the whole results that are in
+// blobs.
 func BuildPlanRequest(
 	d *agent.Definition, s *run.AgentState, a policy.Action, system string, results map[string]string,
 ) agent.Request {
