@@ -129,6 +129,21 @@ func TestChatOfAWaitingRun(t *testing.T) {
 	}
 }
 
+// A blocked call has its outcome: only the request about its tool is told again, as one about tools.
+func TestChatOfABlockedCall(t *testing.T) {
+	b := newBench(t, pay, func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry })
+	first := b.chat(chatHello)
+	require.Equal(t, "tools", find(t, first, "data-waiting")["data"].(map[string]any)["for"])
+	before := must(json.Marshal(map[string]any{"id": find(t, first, "start")["messageId"], "role": "assistant",
+		"metadata": find(t, first, "finish")["messageMetadata"], "parts": []any{map[string]string{"type": "step-start"}}}))
+	again := b.chat(chatHello + "," + string(before) +
+		`, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "wait"}]}`)
+	require.Equal(t, "start data-waiting finish", kinds(again))
+	asked := find(t, again, "data-waiting")
+	require.Equal(t, find(t, first, "data-waiting")["id"], asked["id"])
+	require.Equal(t, "tools", asked["data"].(map[string]any)["for"])
+}
+
 // An edited message starts another run. A click in an older message decides where the client names that message.
 func TestChatEditedAndClickedLate(t *testing.T) {
 	b := newBench(t, pay)

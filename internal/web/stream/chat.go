@@ -212,8 +212,9 @@ func (c *Chat) ask(w *writer, call string, what run.WaitFor, id, approval string
 		return nil
 	}
 	c.sent[id] = true
-	c.repeatCall(w, call, after)
-	if of, _ := after.Call(call); what == run.ForApproval && of.Wait != nil {
+	if of, _ := after.Call(call); of.Reason == run.WhyAwaiting { // blocked: it has its outcome
+		what = "tools"
+	} else if c.repeatCall(w, call, after); what == run.ForApproval && of.Wait != nil {
 		return c.askOn(w, of, approval)
 	}
 	request, err := c.Ask(id)
