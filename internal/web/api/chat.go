@@ -327,12 +327,17 @@ func (s *server) decideChat(r *http.Request, c Caller, m uiMessage) (turn chatTu
 	if err != nil {
 		return turn, err
 	}
-	var calls, requests, answered []string
+	var calls, step, requests, answered []string
 	for i, p := range parts {
-		if p.Call == "" {
+		switch {
+		case p.Type == "step-start":
+			step = nil
+			continue
+		case p.Call == "":
 			continue
 		}
-		calls, requests = append(calls, p.Call), append(requests, stream.RequestOf(p.Approval.ID))
+		calls, step = append(calls, p.Call), append(step, p.Call)
+		requests = append(requests, stream.RequestOf(p.Approval.ID))
 		if p.State != "approval-responded" {
 			continue
 		}
@@ -347,7 +352,7 @@ func (s *server) decideChat(r *http.Request, c Caller, m uiMessage) (turn chatTu
 	if len(answered) == 0 {
 		return turn, invalidProblem("%s: want a user's message, or an answer to a request", m.place)
 	}
-	return chatTurn{state.Run, m.nextOf(state), m.ID, stream.NewChat(calls, requests, answered)}, nil
+	return chatTurn{state.Run, m.nextOf(state), m.ID, stream.NewChat(calls, step, requests, answered)}, nil
 }
 
 // loadChat reads the run that an assistant's message shows.
@@ -456,7 +461,7 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 	if err != nil {
 		return err
 	}
-	v.chat = cmp.Or(turn.chat, stream.NewChat(nil, nil, nil))
+	v.chat = cmp.Or(turn.chat, stream.NewChat(nil, nil, nil, nil))
 	v.chat.Ask = func(id string) (stream.ChatRequest, error) { return s.describeRequest(ctx, c, id) }
 	t := s.beginStream(w, v)
 	t.drained = now.State.Drained + int64(len(now.Inbox))

@@ -195,6 +195,32 @@ func TestChatWithOthers(t *testing.T) {
 	require.Equal(t, 6, <-b.paid)
 }
 
+// A client puts a call that is told again into its current step. The part in an earlier step is answered no more: else
+// the client sends its answer again and again.
+func TestChatOfAnEarlierStep(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, `+
+		`{"id": "c2", "name": "pay", "input": {"amount": 6}}]}
+{"text": "One waits."}
+{"text": "Paid."}`, func(d *agent.Definition) {
+		d.Wait = run.WaitAllSuspended
+		five := []run.Condition{{Path: "/amount", Eq: json.RawMessage("5")}}
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", When: five, Verdict: agent.VerdictAsk, Quorum: 2},
+			{Tool: "pay", Verdict: agent.VerdictAllow}}
+	})
+	first := b.chat(chatHello)
+	require.Contains(t, kinds(first), "text-end finish-step finish")
+	asked := find(t, first, "tool-approval-request")
+	part := func(call, state string) map[string]any {
+		return map[string]any{"type": "dynamic-tool", "toolCallId": call, "state": state, "approval": map[string]any{
+			"id": asked["approvalId"], "descriptor": asked["approvalDescriptor"], "approved": true}}
+	}
+	step := map[string]any{"type": "step-start"}
+	half := b.chat(string(must(json.Marshal(map[string]any{"id": find(t, first, "start")["messageId"], "role": "assistant",
+		"metadata": find(t, first, "finish")["messageMetadata"], "parts": []any{step, part("c1", "approval-responded"),
+			part("c2", "output-available"), step, map[string]any{"type": "text", "text": "One waits."}}}))))
+	require.Equal(t, "start tool-output-error tool-input-available data-waiting finish", kinds(half))
+}
+
 // A rule that takes approvals by other channels alone has nothing to press, nor has a number that a browser reads as
 // another one.
 func TestChatAsksByItsChannel(t *testing.T) {
@@ -220,7 +246,8 @@ func TestChatSendsNoPrototypes(t *testing.T) {
 
 // What somebody else has decided meanwhile is told with the rest.
 func TestChatTellsOthersDecisions(t *testing.T) {
-	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, {"id": "c2", "name": "pay", "input": {"amount": 6}}]}
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, `+
+		`{"id": "c2", "name": "pay", "input": {"amount": 6}}]}
 {"text": "Paid."}`)
 	parts, start := []any{}, b.chat(chatHello)
 	for _, c := range start {

@@ -21,6 +21,7 @@ type Chat struct {
 	Ask func(id string) (ChatRequest, error)
 
 	calls    []string        // those that the message has
+	step     []string        // those of its current step, where a client puts a call that is written again
 	sent     map[string]bool // requests that the message has
 	answered []string        // calls whose requests the client has answered, and that have no outcome in the message
 	end      *RunFinishData  // of the attempt; nil = it goes on
@@ -47,10 +48,10 @@ type chatReply struct {
 // id is the id of a part.
 func (r *chatReply) id(part string) string { return fmt.Sprintf("%s_%d", part, r.inference) }
 
-// NewChat returns a Chat for a message that has these calls and requests already. The client has answered those of some
-// calls.
-func NewChat(calls, requests, answered []string) *Chat {
-	c := &Chat{calls: calls, sent: map[string]bool{}, answered: answered}
+// NewChat returns a Chat for a message that has these calls and requests already, some of the calls in its last step.
+// The client has answered those of some calls.
+func NewChat(calls, step, requests, answered []string) *Chat {
+	c := &Chat{calls: calls, step: step, sent: map[string]bool{}, answered: answered}
 	for _, id := range requests {
 		c.sent[id] = id != ""
 	}
@@ -97,7 +98,7 @@ func (c *Chat) Finish(next int64, after *run.AgentState) (out []Encoded, err err
 			case call.Result != nil:
 				c.writeOutcome(w, id, call.Status, call.Reason, newToolResult(call.Result))
 			default:
-				c.writeCall(w, call, call.Input)
+				c.writeCall(w, id, call.Name, call.Input)
 			}
 		}
 		reason := "other"
@@ -143,7 +144,7 @@ func (c *Chat) event(w *writer, after *run.AgentState) error {
 		c.finishReply(w, n, w.findReply(w.now.Step))
 	case ToolCallStartData:
 		if d.Pending == "" {
-			c.calls = append(c.calls, d.ID)
+			c.calls, c.step = append(c.calls, d.ID), append(c.step, d.ID)
 			w.emit("tool-input-start", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true)
 		}
 	case ToolCallReadyData:
@@ -154,7 +155,7 @@ func (c *Chat) event(w *writer, after *run.AgentState) error {
 	case ToolCallResumedData:
 		c.repeatCall(w, d.Call, after)
 		if args := d.Result.Arguments; len(args) > 0 { // an edit
-			w.emit("tool-input-available", "toolCallId", d.Call, "toolName", d.name, "dynamic", true, "input", args)
+			c.writeCall(w, d.Call, d.name, args)
 		}
 	case ToolCallDoneData:
 		c.repeatCall(w, d.ID, after)
@@ -231,7 +232,7 @@ func (c *Chat) askOn(w *writer, call run.Call, approval string) error {
 		args = request.Args
 	}
 	if request.Args != nil || slices.Contains(c.answered, call.ID) { // else the message has them
-		c.writeCall(w, call, args)
+		c.writeCall(w, call.ID, call.Name, args)
 	}
 	c.answered = slices.DeleteFunc(c.answered, func(id string) bool { return id == call.ID })
 	if request.Mine {
@@ -253,8 +254,13 @@ func (c *Chat) writeOutcome(w *writer, call string, status run.CallStatus, why r
 	}
 }
 
-func (c *Chat) writeCall(w *writer, call run.Call, args json.RawMessage) {
-	w.emit("tool-input-available", "toolCallId", call.ID, "toolName", call.Name, "dynamic", true, "input", args)
+// writeCall writes a call, perhaps again. What the message has of it in an earlier step stays there, and ends.
+func (c *Chat) writeCall(w *writer, id, name string, args json.RawMessage) {
+	if slices.Contains(c.calls, id) && !slices.Contains(c.step, id) {
+		w.emit("tool-output-error", "toolCallId", id, "dynamic", true, "errorText", "This call goes on below.")
+	}
+	c.step = append(c.step, id)
+	w.emit("tool-input-available", "toolCallId", id, "toolName", name, "dynamic", true, "input", args)
 }
 
 // repeatCall writes a call that an earlier message has: a client takes no result of a call that is not in its message.
@@ -263,8 +269,8 @@ func (c *Chat) repeatCall(w *writer, id string, after *run.AgentState) {
 	if slices.Contains(c.calls, id) || !known {
 		return
 	}
+	c.writeCall(w, id, call.Name, call.Input)
 	c.calls = append(c.calls, id)
-	c.writeCall(w, call, call.Input)
 }
 
 // Live writes a piece of a reply that a model is writing. Calls are written when they are complete.
@@ -289,7 +295,7 @@ func (c *Chat) beginReply(w *writer, inference int64, attempt int) {
 	default:
 		return
 	}
-	*r = chatReply{inference: inference, attempt: attempt, texts: map[string]string{}}
+	c.step, *r = nil, chatReply{inference: inference, attempt: attempt, texts: map[string]string{}}
 }
 
 // extend adds text to a part of the reply, and ends the part before it.

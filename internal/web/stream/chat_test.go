@@ -43,7 +43,7 @@ func TestChatLive(t *testing.T) {
 			[]string{"start-step", "reasoning-start", "reasoning-delta Hm.", "reasoning-end", "text-start", "text-delta Hello", "text-end"},
 		},
 	} {
-		chat := stream.NewChat(nil, nil, nil)
+		chat := stream.NewChat(nil, nil, nil, nil)
 		var got []string
 		for _, d := range c.live {
 			got = append(got, chunks(t, chat.Live(d))...)
@@ -84,7 +84,7 @@ func TestChatResult(t *testing.T) {
 		"I plan.": {[]stream.Delta{live}, []string{"start-step", "text-start", "text-delta Hello ", "text-delta there", "text-end", "finish-step"}},
 	} {
 		all, state := eventsOf(t, []run.Event{started(nil)}, []run.Event{replied(1, said)}, []run.Event{ends})
-		chat := stream.NewChat(nil, nil, nil)
+		chat := stream.NewChat(nil, nil, nil, nil)
 		_, err := chat.Entry(all[1], &state)
 		require.NoError(t, err)
 		var got []string
