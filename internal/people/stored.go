@@ -155,12 +155,8 @@ func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]jso
 	return out, err
 }
 
-func writeBody(ctx context.Context, t store.Table, pk, sk string, body json.RawMessage) error {
-	it := store.Item{Key: store.Key{PK: pk, SK: sk}, Body: body}
-	if err := t.Write(ctx, store.Op{Kind: store.Put, Item: it}); err != nil {
-		return fmt.Errorf("write %s: %w", sk, err)
-	}
-	return nil
+func putBody(pk, sk string, body json.RawMessage) store.Op {
+	return store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: pk, SK: sk}, Body: body}}
 }
 
 // List returns the people of a tenant, sorted by id.
@@ -189,21 +185,22 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 	if _, err := bookOf(tenant, people); err != nil {
 		return err
 	}
-	if err := writeBody(ctx, t, peoplePK(tenant), id, form); err != nil {
-		return err
+	if err := t.Write(ctx, putBody(peoplePK(tenant), id, form)); err != nil {
+		return fmt.Errorf("write %s: %w", id, err)
 	}
 	_, err = readBook(ctx, t, tenant)
 	if _, wrong := errors.AsType[*ReadError](err); wrong { // a book that cannot be read lets nobody do anything
-		back := writeBody(ctx, t, peoplePK(tenant), id, before)
+		back := t.Write(ctx, putBody(peoplePK(tenant), id, before))
 		return cmp.Or(back, fmt.Errorf("%w: %w", store.ErrConflict, err))
 	}
 	return err
 }
 
 // Import makes the people of the tenants that a document names, and the workspaces of these, those of the document.
-// What is not in it any more is removed; tenants that it does not name keep theirs. It counts the items it wrote and
-// removed; a document that is imported again writes none. Its error is a *ReadError where the document is wrong:
-// nothing is written then. After any other error the same import may be repeated.
+// What is not in it any more is removed; tenants that it does not name keep theirs. A hundred changes are one write, so
+// that nobody's Slack id is two people's meanwhile. It counts the items it wrote and removed; a document that is
+// imported again writes none. Its error is a *ReadError where the document is wrong: nothing is written then. After any
+// other error the same import may be repeated.
 func Import(ctx context.Context, t store.Table, data []byte) (written, removed int, err error) {
 	book, err := Read(data)
 	if err != nil {
@@ -223,17 +220,21 @@ func Import(ctx context.Context, t store.Table, data []byte) (written, removed i
 				wanted[sk] = json.RawMessage("null")
 			}
 		}
+		var ops []store.Op
 		for _, sk := range slices.Sorted(maps.Keys(wanted)) {
 			if bytes.Equal(stored[sk], wanted[sk]) {
 				continue
 			}
-			if err := writeBody(ctx, t, pk, sk, wanted[sk]); err != nil {
-				return err
-			}
+			ops = append(ops, putBody(pk, sk, wanted[sk]))
 			if isNull(wanted[sk]) {
 				removed++
 			} else {
 				written++
+			}
+		}
+		for some := range slices.Chunk(ops, store.MaxOps) {
+			if err := t.Write(ctx, some...); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -3,6 +3,7 @@ package people_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,28 @@ func TestStoredPeople(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, removed, "imported again")
 	})
+}
+
+// readable is a table whose people can be read after each write.
+type readable struct {
+	store.Table
+	t *testing.T
+}
+
+func (r readable) Write(ctx context.Context, ops ...store.Op) error {
+	err := r.Table.Write(ctx, ops...)
+	_, unreadable := people.List(ctx, r.Table, "acme")
+	require.NoError(r.t, unreadable)
+	return err
+}
+
+// Slack ids that change hands are never two people's, for whom an import that broke off would keep everybody out.
+func TestSlackIDsChangeHandsAtOnce(t *testing.T) {
+	table := readable{store.NewMemory(), t}
+	for _, of := range [][2]string{{"U0ONE", "U0TWO"}, {"U0TWO", "U0ONE"}} {
+		requireImport(t, table, fmt.Sprintf(
+			`{"tenants": {"acme": {"user:ana": {"slack": %q}, "user:ben": {"slack": %q}}}}`, of[0], of[1]), 2, 0)
+	}
 }
 
 // A document that is wrong writes nothing, and an item that is damaged lets nobody of its tenant act.
