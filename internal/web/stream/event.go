@@ -101,6 +101,8 @@ type RunStartData struct {
 	Resumed bool   `json:"resumed,omitempty"` // the run goes on: this is not its first attempt
 
 	DelegatedBy *DelegatorData `json:"delegated_by,omitempty"` // nil = not delegated
+
+	open []run.Call // calls with which a fork begins
 }
 
 // DelegatorData is the call that a run carries out.

@@ -208,6 +208,19 @@ func TestAisdkExpiry(t *testing.T) {
 	}, told[len(told)-2:])
 }
 
+// A client takes no outcome of a call that its message does not have: a fork begins with its open calls.
+func TestAisdkFork(t *testing.T) {
+	_, parent := eventsOf(t, []run.Event{started(nil)},
+		[]run.Event{replied(1, "", run.RepliedCall{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":5}`)})})
+	fork := run.RunStarted{Tenant: "t", Run: "f", Agent: "a", Owner: "o", MaxInteractions: 9,
+		From: &run.Origin{Kind: run.OriginFork, Run: "r", Seq: 1}}
+	events, _, err := stream.Events(&agent.Definition{}, run.Seed(parent),
+		run.Entry{Writer: "w", Time: time.Unix(2, 0), Events: []run.Event{fork}})
+	require.NoError(t, err)
+	require.Contains(t, bodies(t, stream.Aisdk, events),
+		`{"type":"tool-input-available","toolCallId":"c1","toolName":"pay","dynamic":true,"input":{"amount":5}}`)
+}
+
 // A conversation in the protocol's messages: a reply is one, under the id it was told with.
 func TestAguiConversation(t *testing.T) {
 	reply := replied(1, "I look.",

@@ -166,6 +166,9 @@ func (p *projection) addStart(resumed bool) {
 	if p.after.From != nil {
 		d.Parent = p.after.From.Run
 	}
+	if !resumed {
+		d.open = slices.DeleteFunc(slices.Clone(p.after.Live), func(c run.Call) bool { return !c.Open() })
+	}
 	if by := p.after.Parent; by != nil {
 		d.DelegatedBy = &DelegatorData{Agent: policy.Caller(&p.after), Run: by.Run, Call: by.Call, Root: by.Root}
 	}

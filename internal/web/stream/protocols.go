@@ -215,6 +215,9 @@ func (w *writer) writeAisdk(e Event) {
 			"run", e.Run, "subject", e.Thread, "agent", d.Agent, "version?", d.Version, "parent?", d.Parent,
 			"resumed?", d.Resumed,
 		})
+		for _, c := range d.open { // a client takes no outcome of a call that the message does not have
+			w.emit("tool-input-available", "toolCallId", c.ID, "toolName", c.Name, "dynamic", true, "input", c.Input)
+		}
 	case StepStartData: // thoughts and text are closed before the reply's calls begin
 		w.emit("start-step")
 		r := w.findReply(e.Step)
