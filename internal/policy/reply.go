@@ -49,9 +49,8 @@ func planTurn(d *agent.Definition, s *run.AgentState, r agent.Reply, requests in
 		}
 	}
 	e := run.Replied{
-		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input +
-			r.Usage.Output,
-		Text: agent.ValidText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
+		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage,
+		Units: r.Usage.Total(), Text: agent.ValidText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
 	}
 	if !r.At.IsZero() {
 		e.At = r.At.UnixMilli()

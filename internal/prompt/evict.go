@@ -424,7 +424,7 @@ func quoteNote(m run.Message, bodies map[string][]byte) string {
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {
-		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Input+r.Usage.Output, d.Model.ChainModel(r.Place).Price.Of(r.Usage)
+		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Total(), d.Model.ChainModel(r.Place).Price.Of(r.Usage)
 	}
 	text := agent.ValidText(r.Text)
 	// what it thought is no part of its notes, and there is nothing to call

@@ -23,7 +23,7 @@ func PlanFacts(
 ) []run.Event {
 	took := run.PlanFact{
 		N: s.Plan.Facts + 1, Model: cmp.Or(r.Model, "?"), Requests: requests,
-		Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
+		Usage: r.Usage, Units: r.Usage.Total(),
 		Cost: PlanModel(d, a.Lifecycle).ChainModel(r.Place).Price.Of(r.Usage),
 	}
 	if !r.At.IsZero() {

@@ -171,3 +171,10 @@ func TestLateResultsAreNamed(t *testing.T) {
 	require.Equal(t, []string{"a"}, late(text(2, "So."), decision(1, "a", run.ActionDeny)))
 	require.Empty(t, late(called(3, "r3"), ran("r3", "3")), "an inference has carried it")
 }
+
+// A run's execution units are the tokens of its replies and notes, those of a provider's cache as well.
+func TestExecutionUnits(t *testing.T) {
+	r := agent.Reply{Model: "m", Text: "Done.", Usage: run.Usage{Input: 1, Output: 2, CacheRead: 4, CacheWrite: 8}}
+	require.EqualValues(t, 15, policy.PlanReply(&agent.Definition{}, &run.AgentState{}, r, 1, "").Units)
+	require.EqualValues(t, 15, prompt.Summarised(&agent.Definition{}, run.Evicted{}, r, 1).Units)
+}

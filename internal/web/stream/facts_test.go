@@ -185,6 +185,15 @@ func TestProtocolEnds(t *testing.T) {
 	}
 }
 
+// The prompt's tokens are counted with those of a provider's cache.
+func TestPromptTokens(t *testing.T) {
+	reply := replied(1, "", run.RepliedCall{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)})
+	reply.Usage = run.Usage{Input: 1, Output: 2, CacheRead: 4, CacheWrite: 8}
+	all, _ := eventsOf(t, []run.Event{started(nil)}, []run.Event{reply})
+	require.Contains(t, strings.Join(bodies(t, stream.Arvo, all[1]), "\n"), `"tokens":{"prompt":13,"completion":2}`)
+	require.Contains(t, strings.Join(bodies(t, stream.Forge, all[1]), "\n"), `"prompt_tokens":13,"completion_tokens":2`)
+}
+
 // What people say closes the call that asked them.
 func TestAisdkDecisions(t *testing.T) {
 	decided := func(a run.DecisionAction) run.Event {

@@ -44,7 +44,7 @@ func (w *writer) writeArvo(e Event) {
 			return
 		}
 		made := w.findReply(e.Step)
-		tokens := object{"prompt", made.Usage.Input, "completion", made.Usage.Output}
+		tokens := object{"prompt", made.Usage.Total() - made.Usage.Output, "completion", made.Usage.Output}
 		w.emit("agent.tool.request", "tool", arvoTool(d.Kind, d.Name, d.Tool), "toolUseId", d.ID,
 			"usage", object{"tokens", tokens}, "executionunits", made.Units)
 	case ToolCallDoneData:
