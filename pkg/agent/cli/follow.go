@@ -375,7 +375,7 @@ func counted[T int | int64](n T, thing string) string {
 }
 
 func formatUsage(u run.Usage, cost run.USD) string {
-	text := fmt.Sprintf("%d tokens in, %d out", u.Input, u.Output)
+	text := fmt.Sprintf("%d tokens in, %d out", u.Total()-u.Output, u.Output)
 	if cost > 0 {
 		text += fmt.Sprintf(", %s USD", cost)
 	}

@@ -75,6 +75,18 @@ func (a chatRequest) messages(t *testing.T) []string {
 	return out
 }
 
+// What a model was sent is counted with what its provider had in a cache.
+func TestUsageIsToldWithTheCache(t *testing.T) {
+	usage := `, "usage": {"prompt_tokens": 50, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 20}}}`
+	hello := newChatReply(`{"content": "Hello."}`, "stop")
+	c := newChatServer(t, chatResponse{body: strings.TrimSuffix(hello.body, "}") + usage})
+	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
+	who := d.exits(0, "run", d.dir, "--message", "Hi.")
+	require.Contains(t, who.stderr.String(), "50 tokens in, 7 out")
+	run := runID.FindString(d.exits(0, "runs").stdout.String())
+	require.Contains(t, d.exits(0, "show", run).stdout.String(), "50 tokens in, 7 out")
+}
+
 func chatAgentYAML(c *chatServer, base, more string) string {
 	return `{name: helper, system: You help., tools: [{name: move_file, root: .}], model: {provider: openai, id: m, baseURL: "` + c.URL + base + `"` + more + `}}`
 }

@@ -162,8 +162,8 @@ func (p *program) printRun(ctx context.Context, definitions *definitionCache, r 
 	if !r.EndedAt.IsZero() {
 		fact("ended", "%s", p.stamp(r.EndedAt))
 	}
-	fact("model", "%s, %d of %s, %d tokens in, %d out", counted(r.ModelCalls, "request"), r.Interactions.Current,
-		counted(r.Interactions.Max, "interaction"), r.Usage.Input, r.Usage.Output)
+	fact("model", "%s, %d of %s, %s", counted(r.ModelCalls, "request"), r.Interactions.Current,
+		counted(r.Interactions.Max, "interaction"), formatUsage(r.Usage, 0))
 	for _, c := range r.Calls {
 		whole := ""
 		if c.Whole != nil { // the conversation holds only a part of the result
