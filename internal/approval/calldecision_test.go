@@ -38,7 +38,7 @@ func (r *fixture) decideCall(d approval.DecisionInput) error {
 	if err != nil {
 		return err
 	}
-	return step(r.ctx)
+	return step(r.ctx, nil)
 }
 
 func (r *fixture) answer(n int, result string, by policy.Principal) error {
@@ -59,7 +59,7 @@ func TestKeptDecisionThatIsLate(t *testing.T) {
 		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		r.park()
-		require.NoError(t, step(r.ctx))
+		require.NoError(t, step(r.ctx, nil))
 		require.Equal(t, []string{"t1"}, r.resumedTokens, "it wakes the run")
 		require.Equal(t, approval.Pending, r.approval().Status, "nobody has judged it yet")
 		r.resume()
@@ -91,7 +91,7 @@ func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 		require.Equal(t, run.StatusNew, c3.Status)
 		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
-		require.NoError(t, step(r.ctx))
+		require.NoError(t, step(r.ctx, nil))
 		r.driveRun(0)
 		require.Equal(t, []string{args, args}, r.refund.paid)
 		require.Equal(t, run.RunDone, r.state().Status)
@@ -106,7 +106,7 @@ func TestKeptDecisionThatIsOvertaken(t *testing.T) {
 		r.driveRun(0)
 		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
-		require.NoError(t, step(r.ctx))
+		require.NoError(t, step(r.ctx, nil))
 		hookWrite(r.table, "A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
 		r.resume()
 		require.Empty(t, r.refund.paid)
@@ -173,7 +173,7 @@ func TestIllegalDecisionsAreIgnored(t *testing.T) {
 		require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Approve, ana)), approval.ErrIgnored)
 		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
-		require.ErrorIs(t, step(r.ctx), approval.ErrFinished)
+		require.ErrorIs(t, step(r.ctx, nil), approval.ErrFinished)
 		require.Equal(t, entries, r.state().Entries)
 	})
 }

@@ -61,15 +61,20 @@ type DecisionInput struct {
 	// outcome without ID, the same key is the same answer to the same request.
 	Key   string
 	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
-	// Check, if not nil, has the decision authorized and validated only: nothing is recorded, and the Approval is none. It
-	// holds the requests as the decisions that were checked with it before would leave them.
-	Check map[string]Approval
+	// Check, if not nil, has the decision authorized and validated only: nothing is recorded, and the Approval is none.
+	Check Checked
 
 	// Confirm checks what the policy wants besides: that the person has signed in, or the typed code, which it uses up.
 	// Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
 	Confirm   func(ctx context.Context, by run.Confirm) error
 	confirmed run.Confirm // what Confirm is or was called for
 }
+
+// Checked holds requests, by id, as the decisions that were checked with it would leave them.
+type Checked map[string]Approval
+
+// DecisionStep makes a decision that was prepared, or checks it; see DecisionInput.Check.
+type DecisionStep func(ctx context.Context, check Checked) error
 
 func (r DecisionInput) decision(now time.Time) Decision {
 	return Decision{

@@ -11,8 +11,8 @@ import (
 )
 
 // PrepareDecision finds what a decision on s, the newest state of its run, refers to by Call, which names a call or a
-// request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve,
-// Deny or Cancel:
+// request of the run (seed 001, ToolCallDecision), and returns the step that commits it. The action is Approve, Deny
+// or Cancel:
 //
 //	a suspended call                the decision on its request (Decide)
 //	a blocked call, or its request  the decision on its tool, or on all tools of the request
@@ -20,17 +20,16 @@ import (
 //	anything else, early: keep      kept until the target is suspended; ErrIgnored if the call has ended
 //	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
 //
-// The function may be called again. Its errors are those of Decide, ErrFinished if the run has ended, and ErrKept.
-func (d *Desk) PrepareDecision(
-	ctx context.Context, s *run.AgentState, r DecisionInput,
-) (func(ctx context.Context) error, error) {
+// The step may be made again. Its errors are those of Decide, ErrFinished if the run has ended, and ErrKept.
+func (d *Desk) PrepareDecision(ctx context.Context, s *run.AgentState, r DecisionInput) (DecisionStep, error) {
 	key := r.Key
 	if r.Key != "" {
 		r.Key = "decision/" + key
 	}
 	if id, tool, ok := findRequest(s, r.Call); ok {
 		r.ID, r.Tool = id, tool
-		return func(ctx context.Context) error {
+		return func(ctx context.Context, check Checked) error {
+			r.Check = check
 			_, err := d.Decide(ctx, r)
 			return err
 		}, nil
@@ -78,9 +77,9 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 	return "", "", false
 }
 
-// prepareEarlyDecision returns the function that puts a decision into the run's inbox, where it is kept until its
+// prepareEarlyDecision returns the step that puts a decision into the run's inbox, where it is kept until its
 // target is suspended. The person is authorized then; an unauthenticated one is refused here.
-func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx context.Context) error, error) {
+func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (DecisionStep, error) {
 	fact := run.DecisionKept{
 		ID: id, Target: r.Call, Action: run.DecisionAction(r.Action), Note: r.Note, By: r.By.ID, Groups: r.By.Groups,
 		Via: r.Via,
@@ -103,7 +102,7 @@ func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx contex
 	case r.By.Unpinned && r.Action == Approve: // what will be asked is not known yet
 		return nil, fmt.Errorf("decide %s as %s: %w", r.Call, r.By.ID, ErrUnpinned)
 	}
-	return func(ctx context.Context) error {
+	return func(ctx context.Context, check Checked) error {
 		l, err := d.Journal.Load(ctx, r.Tenant, r.Run)
 		if err != nil {
 			return err
@@ -117,7 +116,7 @@ func (d *Desk) prepareEarlyDecision(r DecisionInput, id string) (func(ctx contex
 		if len(others) >= policy.MaxKept {
 			return fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(others), ErrKept)
 		}
-		if r.Check != nil {
+		if check != nil {
 			return nil
 		}
 		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)

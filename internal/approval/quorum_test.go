@@ -304,7 +304,7 @@ func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
 				require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrForbidden, "%s as %v", action, who)
 				carry, err := r.desk().PrepareDecision(r.ctx, &s, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: action, By: who})
 				if err == nil {
-					err = carry(r.ctx)
+					err = carry(r.ctx, nil)
 				}
 				require.Error(t, err)
 			}

@@ -119,10 +119,11 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 		return nil, err
 	}
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
-		return sr.sim.machine.Desk.PrepareDecision(context.Background(), state, approval.DecisionInput{
+		decide, err := sr.sim.machine.Desk.PrepareDecision(context.Background(), state, approval.DecisionInput{
 			Tenant: tenant, Run: sr.run, Call: l.Call, Action: a, Result: l.Result, Note: note, By: l.by, Via: l.Via,
 			Key: fmt.Sprintf("line-%d", l.number), // makes a repeated decision count once
 		})
+		return func(ctx context.Context) error { return decide(ctx, nil) }, err
 	}
 	r := approval.DecisionInput{
 		Tenant: tenant, ID: id, Action: a, Args: l.Args, Result: l.Result, Note: note, By: l.by, Via: l.Via, Grant: l.Grant,

@@ -73,8 +73,7 @@ type Agents interface {
 // errors.
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error,
-		error)
+	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (approval.DecisionStep, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	AddRemark(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
 }

@@ -60,11 +60,8 @@ type Answer struct {
 	Rerun    bool            `json:"rerun,omitempty"` // carry it out again
 }
 
-// inputStep is one validated part of an input.
-type inputStep func(ctx context.Context) error
-
-// checking is the Check of the decisions of one input; nil = they are made.
-type checking = map[string]approval.Approval
+// inputStep is one validated part of an input. With a check it is only checked further, and nothing is recorded.
+type inputStep = approval.DecisionStep
 
 func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	b, err := readBody[Input](w, r, false)
@@ -91,7 +88,7 @@ func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) 
 	// A step on a run or call that has ended is not applied, without an error; nor is a second answer to a service's call.
 	a.Already = true // all steps were applied before
 	for _, step := range steps {
-		err := step(r.Context())
+		err := step(r.Context(), nil)
 		a.Already = a.Already && errors.Is(err, errRepeated)
 		switch {
 		case errors.Is(err, errRepeated):
@@ -124,15 +121,10 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		return nil, problem(RunFinished, "send to run %s: the run has finished", l.State.Run)
 	}
 	var steps []inputStep
-	checked := checking{}
-	add := func(list string, i int, plan func(check checking) (inputStep, error)) error {
-		step, err := plan(nil)
+	checked := approval.Checked{}
+	add := func(list string, i int, step inputStep, err error) error {
 		if err == nil && n > 1 {
-			check, refused := plan(checked)
-			if refused == nil {
-				refused = check(ctx)
-			}
-			if refused != nil && !errors.Is(refused, errRepeated) && !isUnneeded(refused) {
+			if refused := step(ctx, checked); refused != nil && !errors.Is(refused, errRepeated) && !isUnneeded(refused) {
 				err = problemOf(refused)
 			}
 		}
@@ -140,8 +132,8 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		return prefixProblem(list, i, err)
 	}
 	for i, d := range b.Decisions {
-		plan := func(check checking) (inputStep, error) { return s.planDecision(ctx, &l.State, d, c, check) }
-		if err := add("decisions", i, plan); err != nil {
+		step, err := s.planDecision(ctx, &l.State, d, c)
+		if err = add("decisions", i, step, err); err != nil {
 			return nil, err
 		}
 	}
@@ -149,8 +141,8 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		if a.ID == "" && key != "" {
 			a.ID = fmt.Sprintf("%s-%d", key, i)
 		}
-		plan := func(check checking) (inputStep, error) { return s.planAnswer(ctx, &l.State, a, c, check) }
-		if err := add("answers", i, plan); err != nil {
+		step, err := s.planAnswer(ctx, &l.State, a, c)
+		if err = add("answers", i, step, err); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +158,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		if id != "" {
 			id = fmt.Sprintf("%s-%d", key, i)
 		}
-		steps = append(steps, func(ctx context.Context) error {
+		steps = append(steps, func(ctx context.Context, _ approval.Checked) error {
 			return s.Inputs.Send(ctx, l.State.Tenant, l.State.Run, id, c.Principal.ID, blocks)
 		})
 	}
@@ -184,10 +176,8 @@ func prefixProblem(list string, i int, err error) error {
 // errRepeated says that a step was applied before and has changed nothing.
 var errRepeated = errors.New("that was said already")
 
-func (s *server) planDecision(
-	ctx context.Context, state *run.AgentState, d Decision, c Caller, check checking,
-) (inputStep, error) {
-	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Check: check,
+func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
+	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID,
 		Result: unlessNull(d.Result), Note: d.Reason, By: c.Principal, Via: s.Via}
 	switch d.Action {
 	case "resume":
@@ -210,11 +200,11 @@ func (s *server) planDecision(
 		r.Result = nil
 	}
 	if state.Status == run.RunDone {
-		return func(context.Context) error { return approval.ErrFinished }, nil
+		return func(context.Context, approval.Checked) error { return approval.ErrFinished }, nil
 	}
 	step, err := s.Desk.PrepareDecision(ctx, state, r)
 	if errors.Is(err, approval.ErrIgnored) {
-		return func(context.Context) error { return err }, nil
+		return func(context.Context, approval.Checked) error { return err }, nil
 	}
 	if err != nil {
 		return nil, problemOf(err)
@@ -222,9 +212,7 @@ func (s *server) planDecision(
 	return step, nil
 }
 
-func (s *server) planAnswer(
-	ctx context.Context, state *run.AgentState, a Answer, c Caller, check checking,
-) (inputStep, error) {
+func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (inputStep, error) {
 	if a.Error != nil || a.Rerun {
 		a.Result = unlessNull(a.Result)
 	}
@@ -236,7 +224,7 @@ func (s *server) planAnswer(
 		return nil, err
 	}
 	if a.Approval != "" {
-		return s.planNamedAnswer(ctx, state, a, c, check)
+		return s.planNamedAnswer(ctx, state, a, c)
 	}
 	if a.Call == "" {
 		return nil, invalidProblem("call: got nothing, want the id of one")
@@ -246,11 +234,10 @@ func (s *server) planAnswer(
 		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
 	if id := policy.RequestOf(state, call); id != "" {
-		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool, Check: check},
-			run.ForApproval)
+		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool}, run.ForApproval)
 	}
 	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {
-		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: w.Approval, Check: check}, w.For)
+		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: w.Approval}, w.For)
 	}
 	if call.Service && (call.Wait == nil || call.Wait.For == run.ForAnswer) {
 		if a.Rerun {
@@ -258,20 +245,18 @@ func (s *server) planAnswer(
 		}
 		given := runtime.Answer{Tenant: state.Tenant, Run: state.Run, Call: a.Call, By: c.Principal.ID}
 		given.Content, given.IsError = answerText(a.Result, a.Error)
-		return func(ctx context.Context) error {
+		return func(ctx context.Context, check approval.Checked) error {
 			if check != nil {
 				return nil
 			}
 			return s.Inputs.Answer(ctx, given)
 		}, nil
 	}
-	return s.outcomeStep(state, a, c, check), nil
+	return s.outcomeStep(state, a, c), nil
 }
 
 // planNamedAnswer plans an answer to a named request about an unknown outcome.
-func (s *server) planNamedAnswer(
-	ctx context.Context, run *run.AgentState, a Answer, c Caller, check checking,
-) (inputStep, error) {
+func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Answer, c Caller) (inputStep, error) {
 	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
 	if !approvalPattern.MatchString(a.Approval) {
 		return nil, none
@@ -290,14 +275,14 @@ func (s *server) planNamedAnswer(
 				asked.ID, asked.ID)
 	}
 	a.Call = asked.Call()
-	return s.outcomeStep(run, a, c, check), nil
+	return s.outcomeStep(run, a, c), nil
 }
 
 // outcomeStep settles the unknown outcome of a call.
-func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller, check checking) inputStep {
+func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep {
 	r := approval.DecisionInput{
 		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Action: approval.Rerun, By: c.Principal,
-		Via: s.Via, Check: check,
+		Via: s.Via,
 	}
 	switch {
 	case a.Error != nil:
@@ -305,7 +290,8 @@ func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller, check chec
 	case a.Result != nil:
 		r.Action, r.Content = approval.ReportResult, policy.ResultText(a.Result)
 	}
-	return func(ctx context.Context) error {
+	return func(ctx context.Context, check approval.Checked) error {
+		r.Check = check
 		answered, err := s.Desk.Decide(ctx, r)
 		if err == nil && answered.IsRepeated() {
 			return errRepeated
@@ -336,7 +322,8 @@ func (s *server) planAnsweredDecision(
 			req.Result, req.Note = a.Result, ""
 		}
 	}
-	return func(ctx context.Context) error {
+	return func(ctx context.Context, check approval.Checked) error {
+		req.Check = check
 		_, err := s.Desk.Decide(ctx, req)
 		return err
 	}, nil
