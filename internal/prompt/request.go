@@ -243,7 +243,7 @@ func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok
 		return "", false, false
 	case s.SystemBlob:
 		return "", true, true
-	case s.SystemText != "":
+	case s.SystemText != "" || s.System == SystemDigest(""):
 		return s.SystemText, false, true
 	default: // its digest says whether it is the definition's own words, which are pinned
 		return d.System, false, SystemDigest(d.System) == s.System
