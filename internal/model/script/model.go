@@ -61,7 +61,7 @@ func New(s *Script) *Model {
 // Generate answers with the line of the request's inference and attempt. A context that is done is returned as its
 // error. Any other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that
 // Failures lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before
-// its error, or before it was cut, is the error's Partial.
+// it was cut is the error's Partial.
 func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
@@ -94,16 +94,16 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	}
 	m.mu.Unlock()
 	m.stream(r, l)
-	class := l.Error
+	if l.Error == "" && !l.Cut {
+		return l.reply(r), nil
+	}
+	failed := &agent.ModelError{
+		Class: l.Error, Model: name(r), Message: fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number),
+	}
 	if l.Cut { // a connection error breaks the reply off
-		class = agent.ModelConnection
+		failed.Class, failed.Partial = agent.ModelConnection, policy.KeepInterrupted(l.reply(r))
 	}
-	if class != "" {
-		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
-		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message,
-			Partial: policy.KeepInterrupted(l.reply(r))}
-	}
-	return l.reply(r), nil
+	return agent.Reply{}, failed
 }
 
 // Attempt is the number of a request among all for its reply, those before the reply was last given up included.

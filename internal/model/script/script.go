@@ -10,7 +10,7 @@
 // that were made.
 //
 // A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's
-// last line; or an error with what it had said before, where it does not.
+// last line; or an error with what it had said before, which is not kept.
 //
 // Notes that a model writes of messages which are about to leave (LifecycleNotes) belong to the inference that they
 // make room for. The lines that answer for them say notes and stand before its own; each of its attempts begins with
