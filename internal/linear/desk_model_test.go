@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -197,6 +198,9 @@ func (r request) applyDecision(in decide, quorum int) (answer, request) {
 		return beaten, r
 	}
 	counted := r.countedApprovals()
+	if in.action == approval.Edit && in.args == r.args && !strings.HasPrefix(counted[0], in.by+":edit:") {
+		in.action, in.args, in.shown = approval.Approve, "", cmp.Or(in.shown, r.args) // an edit that changes nothing
+	}
 	switch {
 	case in.action == approval.Edit && len(counted) > 0 && counted[0] == in.by+":edit:"+in.args:
 		return taken, r // they have said it
