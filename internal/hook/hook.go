@@ -134,7 +134,7 @@ func (s Set) Check(d *agent.Definition) error {
 // of a function that ran out of time, ends nothing: it is asked again.
 type Builder func(ctx context.Context, in BuildInput) (Built, error)
 
-// BuildInput is what a builder builds from.
+// BuildInput is what a builder builds from. What Tools holds must not be changed.
 type BuildInput struct {
 	Lifecycle              run.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string
@@ -210,7 +210,7 @@ type ContextSource func(ctx context.Context, in ContextInput) (string, error)
 // MaxContext bounds what a ContextSource gives, in bytes.
 const MaxContext = 64 << 10
 
-// ContextInput is what a source may go by. The lists and Input are its own; what the lists hold must not be changed.
+// ContextInput is what a source may go by. What Messages and Tools hold must not be changed.
 type ContextInput struct {
 	Lifecycle              run.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string

@@ -62,6 +62,9 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 // Patch sets the value at a JSON Pointer of the shared state. What is no JSON, or no place, fails the phase; so do more
 // than 64 KiB in one phase, from all plugins together.
 func (m *Moment) Patch(path string, value any) {
+	if m.patched > maxTexts { // the phase has failed, which is said once
+		return
+	}
 	raw, err := json.Marshal(value)
 	p, state := []run.Patch{{Path: path, Value: raw}}, m.run.Shared
 	if err == nil {

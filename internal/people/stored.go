@@ -200,7 +200,7 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 // What is not in it any more is removed; tenants that it does not name keep theirs. A hundred changes are one write, so
 // that nobody's Slack id is two people's meanwhile. It counts the items it wrote and removed; a document that is
 // imported again writes none. Its error is a *ReadError where the document is wrong: nothing is written then. After any
-// other error the same import may be repeated.
+// other error the counts mean nothing, and the same import may be repeated.
 func Import(ctx context.Context, t store.Table, data []byte) (written, removed int, err error) {
 	book, err := Read(data)
 	if err != nil {
@@ -234,7 +234,7 @@ func Import(ctx context.Context, t store.Table, data []byte) (written, removed i
 		}
 		for some := range slices.Chunk(ops, store.MaxOps) {
 			if err := t.Write(ctx, some...); err != nil {
-				return err
+				return fmt.Errorf("write %s to %s: %w", some[0].Item.Key.SK, some[len(some)-1].Item.Key.SK, err)
 			}
 		}
 		return nil

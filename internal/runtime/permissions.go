@@ -259,7 +259,8 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 		}
 		r.permits.reasons[request.Approval] = why
 	}
-	if request.Reason = why; asks {
+	if asks {
+		request.Reason = why
 		events[0] = request
 	}
 	// people may decide while other calls run

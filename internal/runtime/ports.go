@@ -73,7 +73,7 @@ const (
 	ExecutionEnded   ExecutionStatus = "ended" // in any other way than the next two
 
 	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError; the next execution continues the run
-	ExecutionOutdated  ExecutionStatus = "outdated"  // ended in OtherVersionError; so does a later execution
+	ExecutionOutdated  ExecutionStatus = "outdated"  // ended in OtherVersionError; a later one continues the run
 )
 
 // The errors of executions that leave their run open.

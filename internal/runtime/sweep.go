@@ -212,15 +212,15 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 }
 
 // takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one. After too
-// many executions the run ends as failed (rule 4), unless the last one leaves it to the next: neither throttling nor
+// many executions the run ends as failed (rule 4), unless the last one left it open: neither throttling nor
 // another version ends a run.
-func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, leaves bool) (Repair, error) {
+func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, leftOpen bool) (Repair, error) {
 	s := &l.State
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
 	if err != nil {
 		return RepairNone, err
 	}
-	if s.TakeOvers() >= maxTakeOvers && !leaves {
+	if s.TakeOvers() >= maxTakeOvers && !leftOpen {
 		after, err := sw.endOutside(ctx, l, def, func(*run.AgentState) run.Finished {
 			return policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))
 		}, sw.recordOp(s, RepairFailed, s.Owner))

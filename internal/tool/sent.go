@@ -126,8 +126,9 @@ var (
 	plainValues    = []string{"const", "enum", "default", "examples"} // which hold no schemas
 )
 
-// inlineDefinitions replaces each reference by what it refers to, and reports whether there was one. If that is not
-// there or holds the reference, or the schema gets too large, it is replaced by anything; else the definitions go.
+// inlineDefinitions replaces each reference by the definition that it names, and reports whether there was one. It
+// replaces a reference that names none, that its definition holds itself, or that makes the schema too large, by a
+// schema that allows anything. The definitions stay only in that case.
 func inlineDefinitions(top map[string]any) (changed bool) {
 	whole, left := true, maxSchemaValues
 	var inline func(part any, byName bool, within []string) any

@@ -248,13 +248,15 @@ func (s *server) codeChannel(v visit) string {
 	return s.Codes.SecondChannel(v.who, v.link.Channel)
 }
 
-// takesCode reports whether an approval of the tool, or with "" of all that is open, by the visitor takes a code.
+// takesCode reports whether an approval takes a code; see confirmation.
 func (v visit) takesCode(tool string) bool {
-	return v.a.ChannelsOf(tool).ConfirmationBy(v.via) == agent.ConfirmCode
+	return v.confirmation(tool) == agent.ConfirmCode
 }
 
-// confirmation returns what an approval by the visitor takes besides.
-func (v visit) confirmation() run.Confirm { return v.a.ChannelsOf("").ConfirmationBy(v.via) }
+// confirmation returns what an approval of the tool, or with "" of all that is open, by the visitor takes besides.
+func (v visit) confirmation(tool string) run.Confirm {
+	return v.a.ChannelsOf(tool).ConfirmationBy(v.via)
+}
 
 // isSignedIn reports whether the visitor has signed in as the person whom the link was sent to.
 func (v visit) isSignedIn() bool {
@@ -263,7 +265,7 @@ func (v visit) isSignedIn() bool {
 
 // isSomebodyElse reports whether the visitor has signed in as another person, where that matters.
 func (v visit) isSomebodyElse() bool {
-	return v.confirmation() == agent.ConfirmOIDC && v.session != nil && !v.isSignedIn()
+	return v.confirmation("") == agent.ConfirmOIDC && v.session != nil && !v.isSignedIn()
 }
 
 // The errors of an approval that takes a sign-in.
@@ -288,7 +290,7 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"],
 		Tool: form["tool"], By: v.by, Via: v.via, Digest: v.a.Digest,
 	}
-	if v.confirmation() != "" {
+	if v.confirmation("") != "" {
 		r.Confirm = func(ctx context.Context, by run.Confirm) error {
 			switch {
 			case by == agent.ConfirmCode:

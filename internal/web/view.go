@@ -172,7 +172,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		if page.CodeBy = agent.ViaText(s.codeChannel(v)); v.takesCode("") {
 			page.Code = page.CodeBy
 		}
-		if s.SignIn != nil && v.confirmation() == agent.ConfirmOIDC && v.session == nil {
+		if s.SignIn != nil && v.confirmation("") == agent.ConfirmOIDC && v.session == nil {
 			page.SignIn = signInAddress(v.path, false)
 		}
 	}
@@ -218,7 +218,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		switch c := v.a.ChannelsOf(""); {
 		case !c.Allow(v.via):
 			page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
-		case v.confirmation() == agent.ConfirmCode:
+		case v.takesCode(""):
 			page.AnswerText = "To approve it here takes a code, which is sent to you by another channel than your link, " +
 				"and none is known that reaches you. You may deny it here."
 		case s.SignIn == nil:

@@ -138,7 +138,8 @@ func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 	return agents, nil
 }
 
-// buildLock asks every MCP server of the agents for its tools. useless is the exit code if no tool of one can be used.
+// buildLock asks every MCP server of the agents for its tools. useless is the exit code if a server has no tool that
+// can be used.
 func (p *program) buildLock(
 	ctx context.Context, agents []*agent.Definition,
 ) (lock *registry.Lock, useless, err error) {
