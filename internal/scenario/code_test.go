@@ -37,7 +37,7 @@ var deskHooks = hook.Set{Builders: map[string]hook.Builder{
 	},
 	"desk.silent": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil },
 	"desk.late": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
-		return hook.Built{System: strings.Repeat("Late.", int(in.Interactions.Current))}, nil
+		return hook.Built{System: strings.Repeat("Late.", in.Interactions.Current)}, nil
 	},
 	"desk.introduce": func(context.Context, hook.BuildInput) (hook.Built, error) {
 		return hook.Built{System: "Be kind.", Messages: []hook.Message{{Block: run.Text{Text: "Somebody comes in."}}}}, nil
