@@ -38,7 +38,7 @@ func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 // Kind is what a request asks of people.
 type Kind string
 
-// The kinds. What people read of each is in package show.
+// The kinds. What people read of each is in package people.
 const (
 	KindCall    Kind = "call"    // may this call run?
 	KindTools   Kind = "tools"   // may these tools be called?

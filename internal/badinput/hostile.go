@@ -2,7 +2,7 @@ package badinput
 
 // This file is a corpus of strings that hide, forge or break what people are shown, for the tests of every
 // channel. CheckHarmless checks that a shown text is harmless, and Unescape that it is complete. Both have their own
-// rules and do not use package show.
+// rules and do not use package people.
 
 import (
 	_ "embed" // the corpus

@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
@@ -217,7 +216,7 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 			}
 			return d.Ports.Blobs.Get(ctx, who.Tenant, digest)
 		},
-		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {
+		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]people.Row, error) {
 			var schema json.RawMessage // in the definition that the run is pinned to; nil = the tool is unknown
 			if tool != "" {
 				l, err := j.Load(ctx, who.Tenant, run)
@@ -231,7 +230,7 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 				t, _ := def.ToolByModelName(tool) // as messages name it
 				schema = t.Schema
 			}
-			lines, _ := show.ReadArguments(raw, schema)
+			lines, _ := people.ReadArguments(raw, schema)
 			return lines, nil
 		},
 	}

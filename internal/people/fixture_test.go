@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -149,8 +148,8 @@ func newFixture(t *testing.T) *fixture {
 func (w *fixture) notifier() *Notifier {
 	return &Notifier{
 		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: testLinks{},
-		Show: func(_ context.Context, a approval.Approval) (show.Document, error) {
-			return show.Document{Title: show.Foreign(a.ID)}, nil
+		Show: func(_ context.Context, a approval.Approval) (Document, error) {
+			return Document{Title: ForeignText(a.ID)}, nil
 		},
 		Warn: func(what string, _ error) { w.warned = append(w.warned, what) },
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -27,7 +26,7 @@ type Notifier struct {
 	Channels  []Channel
 	Links     Links // nil = messages have none
 	// Show returns what a message shows of a request; nil = only its id.
-	Show func(ctx context.Context, a approval.Approval) (show.Document, error)
+	Show func(ctx context.Context, a approval.Approval) (Document, error)
 	// Warn is called for failures, which are retried or given up; nil = not called.
 	Warn func(what string, err error)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -145,8 +144,8 @@ func TestA15EscalationWithoutChannels(t *testing.T) {
 	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
-// C3: a message that does not get through is tried again, each time later: the first one until it does, however long the
-// channel is down, a reminder until the next one.
+// C3: a message that does not get through is tried again, each time later: the first one until it does, however long
+// the channel is down, a reminder until the next one.
 func TestC3AMessageIsTriedAgain(t *testing.T) {
 	w := newFixture(t)
 	w.slack.failures = 1000
@@ -331,7 +330,8 @@ func TestThreadTellsWhoIsMeant(t *testing.T) {
 	require.Equal(t, []string{"C1 denied", "C2 denied"}, w.updated, "the answer, too")
 }
 
-// A question that does not get through on one channel is not asked again on another, and each of many who asked hears the answer.
+// A question that does not get through on one channel is not asked again on another, and each of many who asked hears
+// the answer.
 func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 	w := newFixture(t)
 	for i := range batchSize {
@@ -378,7 +378,8 @@ func TestWhoJoinsTheApproversIsTold(t *testing.T) {
 	}
 }
 
-// Of thousands of approvers five hundred are told, among them those who join by the escalation, in one item of the table.
+// Of thousands of approvers five hundred are told, among them those who join by the escalation, in one item of the
+// table.
 func TestFiveHundredAreTold(t *testing.T) {
 	w := newFixture(t)
 	w.people.people = nil
@@ -401,7 +402,8 @@ func TestFiveHundredAreTold(t *testing.T) {
 	require.Less(t, len(it.Body), 350_000, "the table takes 400 KB")
 }
 
-// What one request's notice does wrong stops no other one: neither one that makes no sense nor one that the table cannot read.
+// What one request's notice does wrong stops no other one: neither one that makes no sense nor one that the table
+// cannot read.
 func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 	for name, unreadable := range map[string]bool{"broken": false, "unreadable": true} {
 		t.Run(name, func(t *testing.T) {
@@ -465,7 +467,8 @@ func TestDueIsInMilliseconds(t *testing.T) {
 	require.Equal(t, []string{"ana slack asked"}, w.takeSent())
 }
 
-// A8: who was asked about other arguments is asked about the new ones at once, once, and whoever had approved those has to approve again.
+// A8: who was asked about other arguments is asked about the new ones at once, once, and whoever had approved those has
+// to approve again.
 func TestA8AnEditAsksAgain(t *testing.T) {
 	w := told(t, func(a *approval.Approval) { a.Quorum = 2 }, remindEvery(4*time.Hour))
 	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.takeSent())
@@ -613,6 +616,6 @@ func TestWhatIsShownBesideTheRequest(t *testing.T) {
 		}
 		got, err := v.View(t.Context(), a)
 		require.NoError(t, err)
-		require.Equal(t, show.View{Definition: &agent.Definition{Name: c.def}, ModelText: c.text}, got, "%v", c)
+		require.Equal(t, DocumentView{Definition: &agent.Definition{Name: c.def}, ModelText: c.text}, got, "%v", c)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -35,7 +34,7 @@ const (
 type Message struct {
 	Occasion Occasion
 	Approval approval.Approval
-	Shown    show.Document
+	Shown    Document
 	To       Person
 	Link     string // the page of the request, signed for To; "" = there is none
 	Code     string // of occasion Code: what To types on the page
@@ -48,7 +47,7 @@ type Message struct {
 // Other is a further request in the same message.
 type Other struct {
 	Approval approval.Approval
-	Shown    show.Document
+	Shown    Document
 	Link     string // as Message's
 }
 
@@ -104,7 +103,7 @@ const maxSubject = 120
 func (m Message) Subject() string {
 	begins, ends := occasionWords[m.Occasion].subject, m.Shown.Title.String()
 	if m.Occasion == Decided {
-		begins = show.StatusText(m.Approval.Kind, m.Approval.Status)
+		begins = StatusText(m.Approval.Kind, m.Approval.Status)
 	}
 	if len(m.Others) > 0 {
 		ends = m.count() + " of run " + m.run()
@@ -123,12 +122,12 @@ func (m Message) Opening() string {
 	}
 	switch {
 	case m.Occasion == Decided:
-		return show.OutcomeText(m.Approval)
+		return OutcomeText(m.Approval)
 	case len(m.Others) > 0:
 		sooner := func(a, b Other) int { return a.Approval.ExpiresAt.Compare(b.Approval.ExpiresAt) }
 		first := slices.MinFunc(m.Requests(), sooner).Approval.ExpiresAt
 		return fmt.Sprintf("%s of run %s of agent %s %s. %s Each is decided by itself, the first until %s.", m.count(),
-			m.run(), show.Bare(m.Approval.Agent), words.many, before, show.FormatTime(first))
+			m.run(), BareText(m.Approval.Agent), words.many, before, FormatTime(first))
 	case words.many == "": // it asks for no decision
 		return words.opening
 	}
@@ -142,7 +141,7 @@ func (m Message) count() string {
 	return strconv.Itoa(1+len(m.Others)) + " calls"
 }
 
-func (m Message) run() string { return show.Bare(m.Approval.Run).String() }
+func (m Message) run() string { return BareText(m.Approval.Run).String() }
 
 // IsPending reports whether the message is about what can still be decided.
 func (m Message) IsPending() bool {
@@ -151,16 +150,16 @@ func (m Message) IsPending() bool {
 
 // Document is what the message shows of its request, with the question or answer that it is about on top. A message
 // with a code shows the code alone.
-func (m Message) Document() show.Document {
+func (m Message) Document() Document {
 	d, title := m.Shown, map[Occasion]string{Question: "The question", Answer: "The answer"}[m.Occasion]
 	if m.Occasion == Code {
-		code := show.Foreign(m.Code[:4] + " " + m.Code[4:])
-		return show.Document{Sections: []show.Section{{Name: show.Remark, Title: "Code", Rows: []show.Row{{Value: code}}}}}
+		code := ForeignText(m.Code[:4] + " " + m.Code[4:])
+		return Document{Sections: []Section{{Name: SectionRemark, Title: "Code", Rows: []Row{{Value: code}}}}}
 	}
 	if n := len(m.Approval.Thread); n > 0 && title != "" {
 		r := m.Approval.Thread[n-1]
-		said := []show.Row{{Label: show.Foreign(r.By), Value: show.Foreign(r.Text)}}
-		d.Sections = slices.Insert(slices.Clone(d.Sections), 0, show.Section{Name: show.Remark, Title: title, Rows: said})
+		said := []Row{{Label: ForeignText(r.By), Value: ForeignText(r.Text)}}
+		d.Sections = slices.Insert(slices.Clone(d.Sections), 0, Section{Name: SectionRemark, Title: title, Rows: said})
 	}
 	return d
 }
@@ -223,7 +222,7 @@ type Runs interface {
 
 // View returns the definition that a request's run is pinned to, and the model's text beside the call. If the run no
 // longer exists and was not read last, View returns the definition that the request names, which says what is secret.
-func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
+func (v *Viewer) View(ctx context.Context, a approval.Approval) (DocumentView, error) {
 	s, text, made := v.last.Load(), "", false
 	if s != nil && s.Tenant == a.Tenant && s.Run == a.Run { // what is shown of a call that was made never changes
 		text, made = textBesideCall(s, a.Call())
@@ -233,7 +232,7 @@ func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, erro
 		if s = &l.State; errors.Is(err, store.ErrNoRun) {
 			s.Definition = a.Definition
 		} else if err != nil {
-			return show.View{}, err
+			return DocumentView{}, err
 		} else {
 			v.last.Store(s)
 		}
@@ -241,21 +240,21 @@ func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, erro
 	}
 	def, err := v.Definitions(ctx, a.Tenant, s.Definition)
 	if err != nil {
-		return show.View{}, err
+		return DocumentView{}, err
 	}
 	if a.Undoes != nil { // no model has made the call
 		text = ""
 	}
-	return show.View{Definition: def, ModelText: text}, nil
+	return DocumentView{Definition: def, ModelText: text}, nil
 }
 
 // Show returns what people are shown of a request.
-func (v *Viewer) Show(ctx context.Context, a approval.Approval) (show.Document, error) {
+func (v *Viewer) Show(ctx context.Context, a approval.Approval) (Document, error) {
 	view, err := v.View(ctx, a)
 	if err != nil {
-		return show.Document{}, err
+		return Document{}, err
 	}
-	return show.BuildDocument(a, view), nil
+	return BuildDocument(a, view), nil
 }
 
 // textBesideCall returns the model's text in the reply that made a call, and whether it was made. It searches only live

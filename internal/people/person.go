@@ -1,6 +1,6 @@
 // Package people knows who decides, the groups they are in and where they are reached, and tells them of approval
 // requests: new ones, reminders, escalations, questions and answers, and the decision. A message that is lost or sent
-// twice does no harm (approvals.md, C3).
+// twice does no harm (approvals.md, C3). Pages, mails, messages and terminals lay out the same Document of a request.
 //
 // A Directory serves two questions: who is told of a request, and who somebody is who comes by a link or from Slack;
 // such a person acts with the groups that the directory gives them at that moment. Whoever shows a token of their own

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 // passOptions say which requests a pass processes.
@@ -40,7 +39,7 @@ type pass struct {
 type leasedRequest struct {
 	notice     notice
 	approval   approval.Approval
-	shown      show.Document
+	shown      Document
 	showErr    error     // why the request cannot be shown; nil = it can
 	asOf       time.Time // now, or its due time if that is ahead
 	recipients []recipient
@@ -422,7 +421,7 @@ func (p *pass) recordAllSent(
 	})
 }
 
-func (n *Notifier) document(ctx context.Context, a approval.Approval) (d show.Document, err error) {
+func (n *Notifier) document(ctx context.Context, a approval.Approval) (d Document, err error) {
 	if n.Show != nil {
 		if d, err = n.Show(ctx, a); err != nil {
 			err = fmt.Errorf("show approval %s: %w", a.ID, err)

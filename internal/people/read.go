@@ -67,7 +67,7 @@ func Read(data []byte) (*Book, error) {
 }
 
 func (b *Book) read(data []byte) error {
-	var doc document
+	var doc peopleDocument
 	if err := decode(data, nil, &doc); err != nil {
 		return err
 	}
@@ -92,8 +92,8 @@ func (b *Book) read(data []byte) error {
 	return nil
 }
 
-// document is a document of people: by tenant and id, and the tenants of workspaces.
-type document struct {
+// peopleDocument is a document of people: by tenant and id, and the tenants of workspaces.
+type peopleDocument struct {
 	Tenants map[string]map[string]json.RawMessage `json:"tenants"`
 	Slack   map[string]string                     `json:"slack"`
 }

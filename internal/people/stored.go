@@ -206,7 +206,7 @@ func Import(ctx context.Context, t store.Table, data []byte) (written, removed i
 	if err != nil {
 		return 0, 0, err
 	}
-	var doc document
+	var doc peopleDocument
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return 0, 0, err
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -170,9 +170,9 @@ func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string
 
 // newEditFields returns the arguments as JSON with secrets masked, and as fields; nil = they are edited as JSON alone.
 func newEditFields(
-	a approval.Approval, known show.View, typed map[string]string,
+	a approval.Approval, known people.DocumentView, typed map[string]string,
 ) (stored string, all []field, err error) {
-	args, err := show.Editable(a.Args, known.Schema(a))
+	args, err := people.EditableArguments(a.Args, known.Schema(a))
 	if err != nil {
 		return "", nil, err
 	}
@@ -208,8 +208,8 @@ func readAnswer(a approval.Approval, form map[string]string) (json.RawMessage, e
 }
 
 // restoreArgs unmasks edited arguments. Its *policy.EditError says what is wrong with them.
-func restoreArgs(a approval.Approval, known show.View, edited string) (json.RawMessage, error) {
-	args, err := show.Restore(json.RawMessage(edited), a.Args, known.Schema(a))
+func restoreArgs(a approval.Approval, known people.DocumentView, edited string) (json.RawMessage, error) {
+	args, err := people.RestoreArguments(json.RawMessage(edited), a.Args, known.Schema(a))
 	if err != nil {
 		return nil, &policy.EditError{Problem: err.Error()}
 	}
@@ -366,7 +366,7 @@ func explainError(err error) (status int, text string) {
 	}
 	_, isEdit := errors.AsType[*policy.EditError](err)
 	_, isAnswer := errors.AsType[*policy.AnswerError](err)
-	switch text = show.RefusalText(err); {
+	switch text = people.RefusalText(err); {
 	case errors.Is(err, errNotSignedIn):
 		return http.StatusForbidden, "To approve it here, sign in as the person whom this link was sent to."
 	case errors.Is(err, errSomebodyElse):

@@ -14,7 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
@@ -80,7 +80,8 @@ func TestB5WithoutJavaScript(t *testing.T) {
 	p.Close()
 }
 
-// A choice of many words does not push the buttons out of the panel in which they stand, behind a link and in the console.
+// A choice of many words does not push the buttons out of the panel in which they stand, behind a link and in the
+// console.
 func TestB5FormsStayInTheirPlace(t *testing.T) {
 	w := newHarness(t, asks(five), func(d *agent.Definition) {
 		d.Tools[0].Schema = json.RawMessage(`{"type": "object", "properties": {
@@ -106,8 +107,8 @@ func TestB5FormsStayInTheirPlace(t *testing.T) {
 	}
 }
 
-// At a zoom of 400 % a chat can be read: the field for a message stays in sight only where it leaves room. On a phone the
-// buttons of a card stand in one row.
+// At a zoom of 400 % a chat can be read: the field for a message stays in sight only where it leaves room. On a phone
+// the buttons of a card stand in one row.
 func TestB5SmallScreens(t *testing.T) {
 	w, a, _ := asked(t)
 	w.console("user:ana", func(c *web.Console) {
@@ -266,12 +267,12 @@ func TestB5Axe(t *testing.T) {
 // it is written out, without what stands around each character.
 func TestB2NothingIsCut(t *testing.T) {
 	w, _, at := asked(t)
-	var many []show.Row
+	var many []people.Row
 	for i := range 60_000 {
-		many = append(many, show.Row{Label: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}})
+		many = append(many, people.Row{Label: people.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: people.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: people.SpanEscape}}})
 	}
 	for _, n := range []int{1, 3000, 4001, len(many)} {
-		w.pages.ChangeShown(func(_ approval.Approval, r *show.Document) { *rowsOf(r, show.Arguments) = many[:n] })
+		w.pages.ChangeShown(func(_ approval.Approval, r *people.Document) { *rowsOf(r, people.SectionArguments) = many[:n] })
 		page := w.do("GET", at, nil)
 		require.Equal(t, http.StatusOK, page.status)
 		require.Equal(t, n, strings.Count(page.body, "&lt;0&gt;"), "%d of them", n)
@@ -279,10 +280,10 @@ func TestB2NothingIsCut(t *testing.T) {
 		require.Contains(t, page.body, fmt.Sprintf("[%d]", n-1))
 		require.Less(t, len(page.body), 5<<20)
 	}
-	w.pages.ChangeShown(func(_ approval.Approval, r *show.Document) {
-		says := &(*rowsOf(r, show.Says))[0]
+	w.pages.ChangeShown(func(_ approval.Approval, r *people.Document) {
+		says := &(*rowsOf(r, people.SectionSays))[0]
 		for range 80_000 {
-			says.Value = append(says.Value, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
+			says.Value = append(says.Value, people.Span{Text: "<"}, people.Span{Text: `\u{200B}`, Kind: people.SpanEscape})
 		}
 	})
 	require.Equal(t, 80_000, strings.Count(w.do("GET", at, nil).body, `&lt;\u{200B}`))

@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -55,7 +54,7 @@ type Console struct {
 	Blob func(ctx context.Context, digest string) ([]byte, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked. The tool
 	// has the name that the model knows.
-	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
+	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]people.Row, error)
 	Start     string // id of this server process, in a-z and 2-7; not secret
 	Key       string // proves forms while this process runs; KeyFragment transports it
 	Token     string // proves forms as well; typed where no script runs

@@ -22,7 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
@@ -145,7 +145,7 @@ func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
 		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token", IDs: clock.NewIDs(w.clk),
 		Read: runs{}, Conversation: func(context.Context, string) ([]policy.SeenMessage, error) { return nil, nil },
-		Arguments: func(context.Context, string, string, []byte) ([]show.Row, error) { return nil, nil },
+		Arguments: func(context.Context, string, string, []byte) ([]people.Row, error) { return nil, nil },
 		Agents:    func() []string { return nil }, Definition: func(string) (*agent.Definition, bool) { return nil, false },
 	}
 	change(c)
@@ -317,8 +317,8 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	w.console("user:ana", func(c *web.Console) {
 		c.Read = runs{run: one}
 		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) { return all, nil }
-		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Row, error) {
-			return make([]show.Row, len(raw)/2), nil
+		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]people.Row, error) {
+			return make([]people.Row, len(raw)/2), nil
 		}
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil)

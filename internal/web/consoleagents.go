@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -45,7 +45,7 @@ type agentPage struct {
 	Name    string
 	Heading string
 	System  string
-	Facts   []show.Row
+	Facts   []people.Row
 	Tools   []toolRow
 	Servers []serverRow
 	Figures agentFigures
@@ -59,7 +59,7 @@ type agentPage struct {
 type toolRow struct {
 	Name, Description string
 	Effect            string
-	Risk              show.Risk
+	Risk              people.Risk
 	Rules             []string
 }
 
@@ -177,7 +177,7 @@ func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
 	page.System = d.System
 	add := func(label, value string) {
 		if value != "" {
-			page.Facts = append(page.Facts, show.Row{Label: show.Text{{Text: label}}, Value: show.Foreign(value)})
+			page.Facts = append(page.Facts, people.Row{Label: people.Text{{Text: label}}, Value: people.ForeignText(value)})
 		}
 	}
 	add("Preset", string(d.Preset))
@@ -197,10 +197,10 @@ func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
 	}
 	add("Requests to people at a time", fmt.Sprint(d.MaxOpen()))
 	add("Approvers", strings.Join(d.Permission.Approvers, ", "))
-	add("An approval waits", show.FormatDuration(d.Permission.Expires))
+	add("An approval waits", people.FormatDuration(d.Permission.Expires))
 	for _, t := range d.Tools {
 		page.Tools = append(page.Tools, toolRow{Name: t.Name, Description: t.Description,
-			Effect: effectWords[t.Effect], Risk: show.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
+			Effect: effectWords[t.Effect], Risk: people.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
 	}
 	for _, m := range d.MCP {
 		row := serverRow{Name: m.Name, At: strings.Join(append(m.Command, m.URL), " "),
@@ -208,7 +208,7 @@ func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
 		if m.Locked != nil {
 			row.Locked = formatCount(len(m.Locked), "tool") + " pinned by mcp.lock"
 			for tool := range m.Locked {
-				row.Tools = append(row.Tools, show.Foreign(tool).String())
+				row.Tools = append(row.Tools, people.ForeignText(tool).String())
 			}
 			slices.Sort(row.Tools)
 		}
@@ -238,7 +238,7 @@ func describeRules(p agent.Permission, t agent.ToolSpec) (all []string) {
 			words += ", not those it is done for"
 		}
 		if r.Expires > 0 {
-			words += ", within " + show.FormatDuration(r.Expires)
+			words += ", within " + people.FormatDuration(r.Expires)
 		}
 		return words
 	}
@@ -253,7 +253,7 @@ func describeRules(p agent.Permission, t agent.ToolSpec) (all []string) {
 		if r.Note != "" {
 			words += ": " + r.Note
 		}
-		if all = append(all, show.Foreign(words).String()); len(r.When) == 0 {
+		if all = append(all, people.ForeignText(words).String()); len(r.When) == 0 {
 			return all
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 )
 
 // Bounds of the queue.
@@ -42,13 +42,13 @@ type queuePage struct {
 type requestCard struct {
 	requestPage
 	Left             string
-	Agent, Run, Root string         // that ask
-	Sections         []show.Section // what a decision needs; the request's own page has the rest
+	Agent, Run, Root string           // that ask
+	Sections         []people.Section // what a decision needs; the request's own page has the rest
 }
 
 // alikeGroup is several requests of one agent about the same tool, which the visitor may approve at once.
 type alikeGroup struct {
-	Tool  show.Text
+	Tool  people.Text
 	Agent string
 	Count int
 	Link  string
@@ -167,7 +167,7 @@ func (c *console) newDecidedNotice(ctx context.Context, id string) (*formResult,
 	}
 	known, err := c.View(ctx, a)
 	return &formResult{
-		Head: show.StatusText(a.Kind, a.Status) + ": " + show.Sentence(a, known), Text: show.OutcomeText(a),
+		Head: people.StatusText(a.Kind, a.Status) + ": " + people.RequestSentence(a, known), Text: people.OutcomeText(a),
 	}, err
 }
 
@@ -210,7 +210,9 @@ func (c *console) newRequestCard(ctx context.Context, a approval.Approval, back 
 	page.Prefix, page.Action, page.Back = a.ID+"-", approvalsPath+a.ID, back
 	card = requestCard{requestPage: page, Left: c.formatTimeLeft(a.ExpiresAt), Agent: a.Agent, Run: a.Run, Root: a.Root}
 	for _, s := range page.Shown.Sections {
-		if slices.Contains([]show.Name{show.Warnings, show.Arguments, show.Depends, show.Who, show.Asks}, s.Name) {
+		if slices.Contains([]people.SectionName{
+			people.SectionWarnings, people.SectionArguments, people.SectionDepends, people.SectionWho, people.SectionAsks,
+		}, s.Name) {
 			card.Sections = append(card.Sections, s)
 		}
 	}
@@ -219,7 +221,7 @@ func (c *console) newRequestCard(ctx context.Context, a approval.Approval, back 
 
 func (c *console) formatTimeLeft(until time.Time) string {
 	if left := until.Sub(c.Clock.Now()); left > 0 {
-		return show.FormatDuration(left) + " left"
+		return people.FormatDuration(left) + " left"
 	}
 	return "its time is over"
 }
@@ -227,13 +229,13 @@ func (c *console) formatTimeLeft(until time.Time) string {
 // isAlike reports whether two requests can be approved at once: one agent asks both about the same tool.
 func (card requestCard) isAlike(agent, tool string) bool {
 	return card.May.Approve && card.Kind == approval.KindCall && card.Agent == agent &&
-		card.Shown.Fact(show.FactTool).String() == tool
+		card.Shown.Fact(people.FactTool).String() == tool
 }
 
 // findAlike returns the groups of two requests or more.
 func findAlike(cards []requestCard) (groups []alikeGroup) {
 	for _, card := range cards {
-		tool := card.Shown.Fact(show.FactTool)
+		tool := card.Shown.Fact(people.FactTool)
 		if !card.isAlike(card.Agent, tool.String()) {
 			continue
 		}

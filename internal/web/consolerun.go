@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
@@ -36,7 +36,7 @@ type runPage struct {
 	Seq        int64  // of the newest event
 	EventTypes string // the page listens to
 	Heading    string
-	Agent      show.Text
+	Agent      people.Text
 	Took       string
 	Failure    *failure
 
@@ -45,7 +45,7 @@ type runPage struct {
 	NotNewest bool
 	Items     []chatItem
 	Waits     []waitItem
-	Facts     []show.Row
+	Facts     []people.Row
 	Output    *resultBlock
 	Tree      []treeNode
 	Bars      []bar
@@ -63,13 +63,13 @@ type runPage struct {
 // failure is why a run failed, and what to do.
 type failure struct {
 	Code    string
-	Message show.Text
+	Message people.Text
 	Advice  string
 }
 
 // waitItem is a request of a run below this one, or a call that another run carries out.
 type waitItem struct {
-	Tool       show.Text
+	Tool       people.Text
 	What, Left string
 	Until      time.Time
 	Card       *requestCard // nil = there is no request
@@ -80,7 +80,7 @@ type waitItem struct {
 // treeNode is a run in the delegation tree.
 type treeNode struct {
 	ID     string
-	Agent  show.Text
+	Agent  people.Text
 	Status statusLabel
 	Depth  int
 	Here   bool
@@ -94,7 +94,7 @@ type chatItem struct {
 	Spent     string // tokens and money of the reply that begins here
 	Evicted   bool
 	Fork      int64 // the entry to fork behind; -1 = none
-	Text      show.Text
+	Text      people.Text
 	Markdown  []markdownNode
 	Label     string // of what is no text
 	Picture   string // the path of a picture; "" = it is none
@@ -107,7 +107,7 @@ type chatItem struct {
 // callBlock is a call with all that became of it.
 type callBlock struct {
 	ID       string
-	Tool     show.Text
+	Tool     people.Text
 	Status   run.CallStatus
 	Label    string
 	Detail   string // how long it took, and how often it ran
@@ -123,14 +123,14 @@ type callBlock struct {
 // decisionLine is what somebody decided about a call.
 type decisionLine struct {
 	What, Approval string
-	Note           show.Text
+	Note           people.Text
 	At             time.Time
 }
 
 // resultBlock is a call's result or a run's output: text, or JSON as a tree.
 type resultBlock struct {
 	Bad  bool
-	Text show.Text
+	Text people.Text
 	Tree []jsonNode
 	Cut  string // what is not shown
 }
@@ -197,7 +197,7 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	defer st.story.mu.Unlock()
 	heading := cmp.Or(firstMessageText(all), "Run "+shortID(id))
 	page = runPage{
-		frame: c.newFrame(show.Foreign(heading).String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one,
+		frame: c.newFrame(people.ForeignText(heading).String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one,
 		Seq: one.Seq - 1, EventTypes: eventTypes, Heading: heading,
 		Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
 		Range: shownRange, Older: from, NotNewest: q["before"] != "", Typed: map[string]string{"model": q["model"]},
@@ -254,13 +254,13 @@ type pageBuilder struct {
 }
 
 // newText renders foreign text, without marks if the page has too many spans.
-func (s *pageBuilder) newText(t string) show.Text {
-	return s.fitText(show.Foreign(t))
+func (s *pageBuilder) newText(t string) people.Text {
+	return s.fitText(people.ForeignText(t))
 }
 
-func (s *pageBuilder) fitText(shown show.Text) show.Text {
+func (s *pageBuilder) fitText(shown people.Text) people.Text {
 	if len(shown) > s.spans {
-		return show.Text{{Text: shown.String()}}
+		return people.Text{{Text: shown.String()}}
 	}
 	s.spans -= len(shown)
 	return shown
@@ -297,7 +297,7 @@ func (s *pageBuilder) newWaitItems(ctx context.Context, part []policy.SeenMessag
 		if a.Run != s.run.ID && a.IsOpen(s.Clock.Now()) {
 			item := waitItem{
 				Tool: s.newText(strings.Join(a.Tools, ", ")), Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt),
-				What:  "of agent " + show.Foreign(a.Agent).String() + " waits for people",
+				What:  "of agent " + people.ForeignText(a.Agent).String() + " waits for people",
 				Child: a.Run, ChildLabel: "The run that asks",
 			}
 			if item.Card, err = s.newCard(ctx, a); err != nil {
@@ -345,10 +345,10 @@ func (s *pageBuilder) newCard(ctx context.Context, a approval.Approval) (*reques
 	return &card, err
 }
 
-func (s *pageBuilder) newFacts() (facts []show.Row) {
+func (s *pageBuilder) newFacts() (facts []people.Row) {
 	add := func(label, value string) {
 		if value != "" {
-			facts = append(facts, show.Row{Label: show.Text{{Text: label}}, Value: show.Words(value)})
+			facts = append(facts, people.Row{Label: people.Text{{Text: label}}, Value: people.ConversationText(value)})
 		}
 	}
 	r := s.run
@@ -359,7 +359,7 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 	add("Detail", r.Detail)
 	addNumbers := func(label, format string, a, b int64) { // the spaces in them are ours, and nothing to be marked
 		text := fmt.Sprintf(format, formatNumber(a), formatNumber(b))
-		facts = append(facts, show.Row{Label: show.Text{{Text: label}}, Value: show.Text{{Text: text}}})
+		facts = append(facts, people.Row{Label: people.Text{{Text: label}}, Value: people.Text{{Text: text}}})
 	}
 	addNumbers("Tokens", "%s in, %s out", r.Usage.Input, r.Usage.Output)
 	if r.Usage.CacheRead+r.Usage.CacheWrite > 0 {
@@ -469,7 +469,7 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.See
 		if b.Blob != "" {
 			result.Cut = "The result is in a file of its own."
 		}
-		var lines []show.Row
+		var lines []people.Row
 		lines, err = s.Arguments(ctx, s.run.ID, "", []byte(raw))
 		result.Tree = s.fitTree(lines)
 	default:
@@ -515,8 +515,8 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse) (*callBlo
 			detail = append(detail, formatTook(told.To.Sub(told.From)))
 		}
 		for _, d := range told.Decided {
-			people := strings.Join(append([]string{d.By}, d.With...), ", ")
-			line := decisionLine{What: cmp.Or(verbs[d.Action], string(d.Action)) + " by " + show.Foreign(people).String(),
+			by := strings.Join(append([]string{d.By}, d.With...), ", ")
+			line := decisionLine{What: cmp.Or(verbs[d.Action], string(d.Action)) + " by " + people.ForeignText(by).String(),
 				Approval: d.Approval, Note: s.newText(d.Note), At: d.At}
 			if d.Args != nil {
 				line.What = "Edited and " + strings.ToLower(line.What)
@@ -558,7 +558,7 @@ func (s *pageBuilder) cutMessage(text string) (begins, omitted string) {
 }
 
 // cutText renders as much of a text as the budget allows, and returns what was left out.
-func (s *pageBuilder) cutText(text string) (shown show.Text, omitted string) {
+func (s *pageBuilder) cutText(text string) (shown people.Text, omitted string) {
 	begins, omitted := s.cutMessage(text)
-	return s.fitText(show.Words(begins)), omitted
+	return s.fitText(people.ConversationText(begins)), omitted
 }

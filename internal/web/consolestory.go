@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -177,7 +177,7 @@ func (s *story) resume(id string) {
 // bar is a line of the timeline.
 type bar struct {
 	Kind     string // model, tool or wait
-	Label    show.Text
+	Label    people.Text
 	Link     string // the message or call on the page
 	Took     string
 	Spent    string // tokens and money of a turn
@@ -188,7 +188,7 @@ type bar struct {
 // newBars returns the timeline of the shown messages: for each turn its model, then its calls and what they waited for.
 func (s *pageBuilder) newBars(items []chatItem) []bar {
 	var bars []bar
-	add := func(kind string, label show.Text, link, spent string, from, to time.Time) {
+	add := func(kind string, label people.Text, link, spent string, from, to time.Time) {
 		took := formatTook(to.Sub(from))
 		if to.IsZero() { // it ends where the story does so far
 			to, took = s.story.entry, "not over"
@@ -210,7 +210,7 @@ func (s *pageBuilder) newBars(items []chatItem) []bar {
 			continue
 		}
 		for _, w := range c.Waits {
-			add("wait", show.Text{{Text: "waits for " + string(w.For)}}, link, "", w.From, w.To)
+			add("wait", people.Text{{Text: "waits for " + string(w.For)}}, link, "", w.From, w.To)
 		}
 		known, _ := s.findCall(m.Call.ID)
 		if n := len(c.Waits); n == 0 || !c.Waits[n-1].To.IsZero() && known.Executions > 0 { // else it has not run

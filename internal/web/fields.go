@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 // Bounds of a form that is made from a schema. An object with more members is edited as JSON alone.
@@ -22,7 +22,7 @@ const (
 // field is the field of a form for one member of a JSON object.
 type field struct {
 	Member             string // its key
-	Label, Description show.Text
+	Label, Description people.Text
 	Kind               string // text, number, choice or json
 	Choices            []filterOption
 	Value              string // as it is typed
@@ -211,13 +211,13 @@ func newFields(schema, object json.RawMessage, typed map[string]string) []field 
 	for _, name := range order {
 		of := readSchema(schema, schemas[name])
 		required := slices.Contains(s.Required, name)
-		f := field{Member: name, Label: show.Foreign(name), Required: required && !of.nullable, null: required && of.nullable,
-			stored: stored[name]}
+		f := field{Member: name, Label: people.ForeignText(name), Required: required && !of.nullable,
+			null: required && of.nullable, stored: stored[name]}
 		if of.Title != "" {
-			f.Label = append(f.Label, show.Span{Text: " (" + show.Words(of.Title).String() + ")"})
+			f.Label = append(f.Label, people.Span{Text: " (" + people.ConversationText(of.Title).String() + ")"})
 		}
 		if of.Description != "" {
-			f.Description = show.Words(of.Description)
+			f.Description = people.ConversationText(of.Description)
 		}
 		f.setKind(of)
 		f.Value = f.shown
@@ -275,8 +275,8 @@ func (f *field) setKind(of shownSchema) {
 
 // isTypable reports whether a browser sends a text back as it was shown. Others are edited as JSON, with escapes.
 func isTypable(s string) bool {
-	return !slices.ContainsFunc(show.Foreign(s), func(span show.Span) bool {
-		plain := span.Kind == show.Plain || span.Kind == show.Count
+	return !slices.ContainsFunc(people.ForeignText(s), func(span people.Span) bool {
+		plain := span.Kind == people.SpanPlain || span.Kind == people.SpanCount
 		return !plain && !slices.Contains([]string{`\n`, `\"`, `\\`}, span.Text)
 	})
 }
@@ -344,7 +344,7 @@ func (f field) read(typed string) (json.RawMessage, error) {
 }
 
 // change is a member that an edit changes. Nil = the member is not there.
-type change struct{ Label, Was, Is show.Text }
+type change struct{ Label, Was, Is people.Text }
 
 // findChanges returns what differs between two JSON values, member by member.
 func findChanges(was, is json.RawMessage) ([]change, error) {
@@ -356,19 +356,19 @@ func findChanges(was, is json.RawMessage) ([]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	words := func(v *mask.Value) show.Text {
+	words := func(v *mask.Value) people.Text {
 		switch {
 		case v == nil:
 			return nil
 		case v.Kind == mask.String: // "1" is not 1
-			quote := show.Text{{Text: `"`}}
-			return slices.Concat(quote, show.Foreign(v.Text), quote)
+			quote := people.Text{{Text: `"`}}
+			return slices.Concat(quote, people.ForeignText(v.Text), quote)
 		}
 		raw, err := jsonx.CompactJSON(v.Raw, jsonx.JSONLimits{}) // what was shown to be edited is indented
 		if err != nil {
 			raw = v.Raw
 		}
-		return show.PlainQuotes(show.Foreign(string(raw)))
+		return people.PlainQuotes(people.ForeignText(string(raw)))
 	}
 	equal := func(a, b *mask.Value) bool {
 		if a == nil || b == nil {
@@ -382,7 +382,7 @@ func findChanges(was, is json.RawMessage) ([]change, error) {
 		if equal(before, after) {
 			return nil, nil
 		}
-		return []change{{show.Text{{Text: "arguments"}}, words(before), words(after)}}, nil
+		return []change{{people.Text{{Text: "arguments"}}, words(before), words(after)}}, nil
 	}
 	var order []string
 	members := [2]map[string]*mask.Value{{}, {}}
@@ -397,7 +397,7 @@ func findChanges(was, is json.RawMessage) ([]change, error) {
 	var all []change
 	for _, key := range order {
 		if a, b := members[0][key], members[1][key]; !equal(a, b) {
-			all = append(all, change{show.Foreign(key), words(a), words(b)})
+			all = append(all, change{people.ForeignText(key), words(a), words(b)})
 		}
 	}
 	return all, nil

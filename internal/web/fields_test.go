@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 )
 
 // ChangeShown has pages show what a test makes of a request's document.
-func (p *Pages) ChangeShown(change func(a approval.Approval, d *show.Document)) {
+func (p *Pages) ChangeShown(change func(a approval.Approval, d *people.Document)) {
 	p.changeShown = change
 }
 
@@ -139,7 +139,7 @@ func TestFieldsOfAReferencedObject(t *testing.T) {
 // No two values look alike, however deep their members are: a page indents a few levels, and marks the others.
 func TestDeepMembersAreToldApart(t *testing.T) {
 	shown := func(inner string) (all []string) {
-		rows, _ := show.ReadArguments([]byte(strings.Repeat(`{"a":`, 6)+inner+strings.Repeat("}", 6)), nil)
+		rows, _ := people.ReadArguments([]byte(strings.Repeat(`{"a":`, 6)+inner+strings.Repeat("}", 6)), nil)
 		rows = newArguments(rows).Lines
 		for _, l := range rows {
 			require.LessOrEqual(t, l.Depth, 4, "as deep as style.css indents on a phone, too")

@@ -24,7 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
@@ -329,7 +328,7 @@ func (w *harness) finish() run.RunStatus {
 }
 
 // rowsOf are the rows of a section, to be changed.
-func rowsOf(d *show.Document, name show.Name) *[]show.Row {
-	i := slices.IndexFunc(d.Sections, func(s show.Section) bool { return s.Name == name })
+func rowsOf(d *people.Document, name people.SectionName) *[]people.Row {
+	i := slices.IndexFunc(d.Sections, func(s people.Section) bool { return s.Name == name })
 	return &d.Sections[i].Rows
 }

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 )
 
 //go:embed templates console
@@ -54,8 +54,8 @@ func newPages(limit int, folders ...string) *pageSet {
 		}
 	}
 	joined := template.Must(framed.Clone()).Funcs(template.FuncMap{
-		"spans": func(text any) show.Text { return joinSpans(readable(foreignText(text))) },
-		"exact": func(text any) show.Text { return joinSpans(foreignText(text)) },
+		"spans": func(text any) people.Text { return joinSpans(readable(foreignText(text))) },
+		"exact": func(text any) people.Text { return joinSpans(foreignText(text)) },
 	})
 	return &pageSet{framed, joined, limit}
 }
@@ -188,16 +188,17 @@ func (s *server) writePlain(w http.ResponseWriter, status int, page plainPage) {
 func linkServer() *server { return &server{policy: pagePolicy, pages: linkPages()} }
 
 // titles explain the marks in foreign text, as tooltips.
-var titles = map[show.Kind]string{
-	show.Escape: "a character that cannot be seen, or could be taken for another", show.Count: "so many of them in a row",
-	show.Mixed: "letters or digits that look like other ones", show.Masked: "a secret, which is not shown",
+var titles = map[people.SpanKind]string{
+	people.SpanEscape: "a character that cannot be seen, or could be taken for another",
+	people.SpanCount:  "so many of them in a row",
+	people.SpanMixed:  "letters or digits that look like other ones", people.SpanMasked: "a secret, which is not shown",
 }
 
 var functions = template.FuncMap{
-	"spans": func(text any) show.Text { return readable(foreignText(text)) },
+	"spans": func(text any) people.Text { return readable(foreignText(text)) },
 	"exact": foreignText, // arguments: each of their characters counts
-	"title": func(k show.Kind) string { return titles[k] },
-	"words": show.Words, "arguments": newArguments, "nested": nested, "short": shortID,
+	"title": func(k people.SpanKind) string { return titles[k] },
+	"words": people.ConversationText, "arguments": newArguments, "nested": nested, "short": shortID,
 	"status": newStatusLabel, "number": formatNumber, "usd": formatUSD,
 	"second": func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 	// Of datetime attributes: of a time, and of one in a text.
@@ -209,33 +210,33 @@ var functions = template.FuncMap{
 }
 
 // foreignText returns a text of a page: one that is escaped already, or a string of anybody's.
-func foreignText(text any) show.Text {
+func foreignText(text any) people.Text {
 	if s, is := text.(string); is {
-		return show.Foreign(s)
+		return people.ForeignText(s)
 	}
-	return text.(show.Text)
+	return text.(people.Text)
 }
 
 // readable returns foreign text in which escaped line ends and indents are themselves.
-func readable(t show.Text) (read show.Text) {
+func readable(t people.Text) (read people.Text) {
 	for i, s := range t {
-		if s.Kind == show.Escape {
+		if s.Kind == people.SpanEscape {
 			switch s.Text {
 			case `\r`:
-				if i+1 < len(t) && t[i+1] == (show.Span{Text: `\n`, Kind: show.Escape}) {
+				if i+1 < len(t) && t[i+1] == (people.Span{Text: `\n`, Kind: people.SpanEscape}) {
 					continue
 				}
 			case `\n`, `\t`, `\"`, `\\`:
-				s = show.Span{Text: notation[s.Text]}
+				s = people.Span{Text: notation[s.Text]}
 			}
 		}
-		if s.Kind == show.Count && len(read) > 0 && strings.HasSuffix(read[len(read)-1].Text, "\n") {
+		if s.Kind == people.SpanCount && len(read) > 0 && strings.HasSuffix(read[len(read)-1].Text, "\n") {
 			var n int
 			if _, err := fmt.Sscanf(s.Text, `\{%d spaces}`, &n); err == nil && n <= maxIndent {
-				s = show.Span{Text: strings.Repeat(" ", n)}
+				s = people.Span{Text: strings.Repeat(" ", n)}
 			}
 		}
-		if n := len(read); n > 0 && s.Kind == show.Plain && read[n-1].Kind == show.Plain {
+		if n := len(read); n > 0 && s.Kind == people.SpanPlain && read[n-1].Kind == people.SpanPlain {
 			read[n-1].Text += s.Text
 			continue
 		}
@@ -247,15 +248,15 @@ func readable(t show.Text) (read show.Text) {
 // maxIndent is how many leading spaces are shown as such. More would move the line out of sight.
 const maxIndent = 24
 
-// notation maps the escapes of package show to their characters.
+// notation maps the escapes of package people to their characters.
 var notation = map[string]string{`\n`: "\n", `\t`: "\t", `\"`: `"`, `\\`: `\`}
 
 // joinSpans joins spans into one without frames. Only the marks are lost.
-func joinSpans(t show.Text) show.Text {
+func joinSpans(t people.Text) people.Text {
 	if len(t) < 2 {
 		return t
 	}
-	return show.Text{{Text: t.String()}}
+	return people.Text{{Text: t.String()}}
 }
 
 // Bounds of arguments shown line by line, where each line takes about 300 bytes of HTML. Longer arguments are shown
@@ -269,11 +270,11 @@ const (
 // arguments are a call's arguments: line by line, or as one text.
 type arguments struct {
 	Plain string
-	Lines []show.Row
+	Lines []people.Row
 }
 
 // newArguments prepares arguments for the template "arguments"; nil for none.
-func newArguments(all []show.Row) *arguments {
+func newArguments(all []people.Row) *arguments {
 	if len(all) == 0 {
 		return nil
 	}
@@ -284,18 +285,18 @@ func newArguments(all []show.Row) *arguments {
 }
 
 // nested marks what is deeper than a page indents: no two values may look alike.
-func nested(all []show.Row) []show.Row {
+func nested(all []people.Row) []people.Row {
 	all = slices.Clone(all)
 	for i, l := range all {
 		if deep := l.Depth - maxDepth; deep > 0 {
 			all[i].Depth = maxDepth
-			all[i].Label = slices.Concat(show.Text{{Text: strings.Repeat("› ", deep)}}, l.Label)
+			all[i].Label = slices.Concat(people.Text{{Text: strings.Repeat("› ", deep)}}, l.Label)
 		}
 	}
 	return all
 }
 
-func countSpans(all []show.Row) (n int) {
+func countSpans(all []people.Row) (n int) {
 	for _, a := range all {
 		n += len(a.Label) + len(a.Value)
 	}
@@ -304,7 +305,7 @@ func countSpans(all []show.Row) (n int) {
 
 // joinArguments returns the text of arguments. What is deeper than a page indents has its depth as a number, since
 // spaces would make a page of many deep values too large.
-func joinArguments(all []show.Row) string {
+func joinArguments(all []people.Row) string {
 	var out strings.Builder
 	for _, a := range all {
 		out.WriteString(strings.Repeat(" ", min(a.Depth, maxDepth)))

@@ -12,7 +12,7 @@ import (
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 )
 
 // markdown parses what models write: CommonMark and tables.
@@ -25,7 +25,7 @@ const maxNesting = 16
 // in it is shown as text, and images are links.
 type markdownNode struct {
 	Kind     string // the HTML element; text, br or link
-	Text     show.Text
+	Text     people.Text
 	URL      string // of a link
 	Host     string // of a link, as its text does not say where it leads
 	Start    int    // of an ordered list
@@ -54,7 +54,7 @@ var elements = map[ast.NodeKind]string{
 
 func (s *pageBuilder) newMarkdownNodes(n ast.Node, src []byte, depth int) []markdownNode {
 	words := func(raw string) []markdownNode {
-		return []markdownNode{{Kind: "text", Text: s.fitText(show.Words(raw))}}
+		return []markdownNode{{Kind: "text", Text: s.fitText(people.ConversationText(raw))}}
 	}
 	lines := func() string { return string(n.Lines().Value(src)) }
 	if depth > maxNesting {
@@ -79,7 +79,7 @@ func (s *pageBuilder) newMarkdownNodes(n ast.Node, src []byte, depth int) []mark
 		}
 		return []markdownNode{{Kind: "p", Children: words(strings.TrimSuffix(block, "\n"))}}
 	case *ast.FencedCodeBlock, *ast.CodeBlock:
-		return []markdownNode{{Kind: "pre", Text: s.fitText(show.Words(strings.TrimSuffix(lines(), "\n")))}}
+		return []markdownNode{{Kind: "pre", Text: s.fitText(people.ConversationText(strings.TrimSuffix(lines(), "\n")))}}
 	case *ast.CodeSpan:
 		return []markdownNode{{Kind: "code", Children: words(string(n.Text(src)))}} //nolint:staticcheck // as it is written
 	case *ast.Emphasis:

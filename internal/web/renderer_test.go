@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/badinput"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web"
@@ -71,8 +71,8 @@ func TestB1TheToolsOwnSentence(t *testing.T) {
 	require.Equal(t, `pay(amount: 1, to: "bob")`, sentence(w.do("GET", w.newLink(a, "user:bob"), nil).body), "the sentence was about other arguments")
 }
 
-// What is masked (B4), cannot be seen or turns the direction of a text (B3) stays as it is where somebody edits the rest, and
-// is not on the page.
+// What is masked (B4), cannot be seen or turns the direction of a text (B3) stays as it is where somebody edits the
+// rest, and is not on the page.
 func TestB3B4EditsKeepWhatIsNotShown(t *testing.T) {
 	for hidden, shows := range map[string]string{
 		"AKIAIOSFODNN7EXAMPLE": "secrets are masked", "ben\u202e\u200b": `ben\u202e\u200b`,
@@ -154,12 +154,12 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
-		require.GreaterOrEqual(t, strings.Count(got, show.Quoted(behind).String()), 3, "%q:\n%s", behind, got)
+		require.GreaterOrEqual(t, strings.Count(got, people.QuotedText(behind).String()), 3, "%q:\n%s", behind, got)
 		require.Contains(t, got, `"mallory"`)
 	}
 }
 
-// Every string of the corpus, in a real browser, wherever a page shows texts: what is read is what package show makes
+// Every string of the corpus, in a real browser, wherever a page shows texts: what is read is what package people makes
 // of it, and it does nothing but stand there. No dialog, no request, no element of its own, and long words wrap (B5).
 func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := standins.StartBrowser(t)
@@ -167,7 +167,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	for i, batch := range slices.Collect(slices.Chunk(badinput.HostileTexts(), 40)) {
 		w, _, at := asked(t)
 		var texts []string
-		w.pages.ChangeShown(func(_ approval.Approval, d *show.Document) { texts = append(texts, showAlso(d, batch)...) })
+		w.pages.ChangeShown(func(_ approval.Approval, d *people.Document) { texts = append(texts, showAlso(d, batch)...) })
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		var dom struct {
 			Values, Elements []string
@@ -182,7 +182,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 		}))()`, &dom)
 		if len(dom.Values) == 0 { // so many odd characters that all of the arguments are one text
 			for _, c := range batch {
-				require.Contains(t, dom.Plain, show.Quoted(c.Text).String())
+				require.Contains(t, dom.Plain, people.QuotedText(c.Text).String())
 			}
 		} else {
 			require.Equal(t, texts, dom.Values[len(dom.Values)-len(texts):], "batch %d", i)
@@ -205,19 +205,19 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 
 // showAlso shows the strings as arguments and elsewhere besides, and says what of the arguments is to be read: what
 // stands in <bdi> is isolated by the element, not by letters.
-func showAlso(d *show.Document, batch []badinput.Hostile) (texts []string) {
-	args, about, history := rowsOf(d, show.Arguments), rowsOf(d, show.About), rowsOf(d, show.History)
-	says := &(*rowsOf(d, show.Says))[0]
+func showAlso(d *people.Document, batch []badinput.Hostile) (texts []string) {
+	args, about, history := rowsOf(d, people.SectionArguments), rowsOf(d, people.SectionAbout), rowsOf(d, people.SectionHistory)
+	says := &(*rowsOf(d, people.SectionSays))[0]
 	for _, c := range batch {
-		text, foreign := show.Quoted(c.Text), show.Foreign(c.Text)
+		text, foreign := people.QuotedText(c.Text), people.ForeignText(c.Text)
 		var read strings.Builder
 		for _, s := range text {
 			read.WriteString(s.Text)
 		}
 		texts = append(texts, read.String())
-		*args = append(*args, show.Row{Label: show.Bare("text"), Value: text})
-		*about = append(*about, show.Row{Name: c.Text, Label: foreign, Value: foreign})
-		*history = append(*history, show.Row{Label: foreign, Value: foreign})
+		*args = append(*args, people.Row{Label: people.BareText("text"), Value: text})
+		*about = append(*about, people.Row{Name: c.Text, Label: foreign, Value: foreign})
+		*history = append(*history, people.Row{Label: foreign, Value: foreign})
 		says.Value, d.Sentence = append(says.Value, foreign...), append(d.Sentence, foreign...)
 		d.Title = append(d.Title, foreign...)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 )
 
 // writeRequestPage shows a request as it is now, with the result of the last form on top.
@@ -36,14 +36,14 @@ type frame struct {
 // requestPage is the view of approval.html.
 type requestPage struct {
 	frame
-	Shown show.Document
+	Shown people.Document
 	ID    string
 	Kind  approval.Kind
 
 	Open                         bool
 	Status                       approval.Status
 	StatusLabel                  string
-	Lede                         show.Text
+	Lede                         people.Text
 	Notice                       *formResult // of the last form
 	AnswerHead, AnswerText, Fine string
 	Form                         string // signed state of the form
@@ -147,7 +147,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		return requestPage{}, err
 	}
 	known.Unmasked = v.uncovered
-	shown := show.BuildDocument(v.a, known)
+	shown := people.BuildDocument(v.a, known)
 	if s.changeShown != nil {
 		s.changeShown(v.a, &shown)
 	}
@@ -165,8 +165,8 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	if page.Status == approval.Pending && !page.Open {
 		page.Status = approval.Expired
 	}
-	page.StatusLabel = show.StatusText(page.Kind, page.Status)
-	page.Lede = show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
+	page.StatusLabel = people.StatusText(page.Kind, page.Status)
+	page.Lede = people.MarkTimes(people.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
 	if v.mayApprove(s.Clock.Now()) && (page.May.Deny || page.May.Result || page.May.Each != nil) {
 		if page.CodeBy = agent.ViaText(s.codeChannel(v)); v.takesCode("") {
@@ -239,12 +239,12 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 
 // jsonNode is a value of JSON with its members.
 type jsonNode struct {
-	show.Row
+	people.Row
 	Members []jsonNode
 }
 
 // newJSONTree returns lines of JSON as trees.
-func newJSONTree(rows []show.Row) (all []jsonNode) {
+func newJSONTree(rows []people.Row) (all []jsonNode) {
 	for i := 0; i < len(rows); {
 		end := i + 1
 		for end < len(rows) && rows[end].Depth > rows[i].Depth {
@@ -257,10 +257,10 @@ func newJSONTree(rows []show.Row) (all []jsonNode) {
 }
 
 // fitTree returns lines of JSON as a tree, or as one text if the page has too many spans.
-func (s *pageBuilder) fitTree(lines []show.Row) []jsonNode {
+func (s *pageBuilder) fitTree(lines []people.Row) []jsonNode {
 	if n := countSpans(lines) + len(lines); n <= s.spans {
 		s.spans -= n
 		return newJSONTree(lines)
 	}
-	return []jsonNode{{Row: show.Row{Value: show.Text{{Text: joinArguments(lines)}}}}}
+	return []jsonNode{{Row: people.Row{Value: people.Text{{Text: joinArguments(lines)}}}}}
 }

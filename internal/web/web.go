@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -50,7 +49,7 @@ type Pages struct {
 	Desk   Desk
 	People people.Directory
 	// View returns what people are shown of a request besides what is stored with it; see people.Viewer.
-	View  func(ctx context.Context, a approval.Approval) (show.View, error)
+	View  func(ctx context.Context, a approval.Approval) (people.DocumentView, error)
 	Clock clock.Clock
 	// Remark records a question or an answer about a request; nil = not offered.
 	Remark func(ctx context.Context, r Remark) error
@@ -58,7 +57,7 @@ type Pages struct {
 	SignIn *OIDC        // nil = nobody can sign in
 	Log    *slog.Logger // of internal errors, without content; nil = none
 
-	changeShown func(a approval.Approval, d *show.Document) // of tests; nil = none
+	changeShown func(a approval.Approval, d *people.Document) // of tests; nil = none
 }
 
 // The bounds of use, in each process: of one link, and of wrong tokens by where they come from. A right token is never

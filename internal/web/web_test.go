@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -90,7 +89,7 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 		page := w.do("GET", at, nil).body
 		require.Contains(t, page, "Denied by user:ana at ")
 		require.Contains(t, page, "not &lt;today&gt;")
-		require.Contains(t, page, show.FormatTime(w.reload(a).Decisions[0].At))
+		require.Contains(t, page, people.FormatTime(w.reload(a).Decisions[0].At))
 		require.NotContains(t, page, `value="approve"`)
 		require.NotContains(t, page, `value="deny"`)
 	}

@@ -13,7 +13,6 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 // Mail is a message as a mail.
@@ -36,7 +35,7 @@ var mailHTML string
 // mailTemplate is a mail as a document of its own, readable on a phone, with inline styles alone.
 var mailTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("mail.html").Funcs(template.FuncMap{
-		"alone":  func(s show.Span) string { return show.Text{s}.String() },
+		"alone":  func(s people.Span) string { return people.Text{s}.String() },
 		"indent": func(depth int) int { return 16 * depth },
 		"nth":    func(i int) int { return i + 1 },
 	}).Parse(mailHTML))
@@ -44,8 +43,8 @@ var mailTemplate = sync.OnceValue(func() *template.Template {
 
 type layout struct {
 	Subject, Opening string
-	Shown            show.Document // of a mail about one request
-	Short            string        // why the arguments are not there; "" = they are
+	Shown            people.Document // of a mail about one request
+	Short            string          // why the arguments are not there; "" = they are
 	Requests         []people.Other
 	Elsewhere        string
 	Invitation, Link string
@@ -57,7 +56,7 @@ type layout struct {
 func New(m people.Message) Mail {
 	l := layout{Subject: m.Subject(), Opening: m.Opening(), Footer: footer}
 	if len(m.Others) > 0 {
-		l.About = "Run " + show.Bare(m.Approval.Run).String()
+		l.About = "Run " + people.BareText(m.Approval.Run).String()
 		for n := len(m.Requests()); ; n -= (n + 9) / 10 {
 			l.Requests, l.Elsewhere = m.Requests()[:n], m.Elsewhere(n)
 			if mail := l.mail(); n == 0 || mail.size() <= maxMail {
@@ -67,7 +66,9 @@ func New(m people.Message) Mail {
 	}
 	l.Shown, l.Invitation, l.Link, l.About = m.Document(), m.Invitation(), m.Link, "Request "+m.Approval.ID
 	mail := l.mail()
-	for _, names := range [][]show.Name{{show.Remark, show.Who, show.About}, {show.Remark}} {
+	for _, names := range [][]people.SectionName{
+		{people.SectionRemark, people.SectionWho, people.SectionAbout}, {people.SectionRemark},
+	} {
 		if mail.size() > maxMail {
 			l.Short, l.Shown = people.TooLong, l.Shown.Only(names...)
 			mail = l.mail()
@@ -91,7 +92,7 @@ func (l layout) mail() Mail {
 	}
 	paragraph(l.Subject)
 	paragraph(l.Opening)
-	_ = show.WriteText(&b, l.Shown) // a strings.Builder takes all
+	_ = people.WriteText(&b, l.Shown) // a strings.Builder takes all
 	b.WriteString("\n")
 	if l.Short != "" {
 		paragraph(l.Short)

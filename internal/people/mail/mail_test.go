@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -29,20 +28,20 @@ var odd = []string{
 	`{"Approve": true}`, "  two  spaces  within",
 }
 
-func text(s string) show.Text { return show.Text{{Text: s}} }
+func text(s string) people.Text { return people.Text{{Text: s}} }
 
 func message(value string) people.Message {
 	return people.Message{
 		Occasion: people.Asked, Link: page, To: people.Person{ID: "user:ana", Email: "ana@example.com"},
 		Approval: approval.Approval{ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: asked.Add(time.Hour)},
-		Shown: show.Document{
-			Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: show.High, RiskText: text("it cannot be undone"),
-			Sections: []show.Section{
-				{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{{Label: text("order")}, {Depth: 1, Label: text("id"), Value: text("7")}, {Label: text("reason"), Value: text(value)}}},
-				{Name: show.Warnings, Title: "Warnings", Rows: []show.Row{{Name: "was", Label: text("changed"), Value: text("3 → " + value)}}},
-				{Name: show.Who, Title: "Who decides", Rows: []show.Row{{Name: "approvers", Label: text("approvers"), Value: text("group:finance")}}},
-				{Name: show.History, Title: "History", Rows: []show.Row{{Label: text("2026-11-20"), Value: text("h " + value)}}},
-				{Name: show.Says, Title: "The model says", Untrusted: true, Rows: []show.Row{{Value: text("s " + value)}}},
+		Shown: people.Document{
+			Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: people.RiskHigh, RiskText: text("it cannot be undone"),
+			Sections: []people.Section{
+				{Name: people.SectionArguments, Title: "Arguments, complete", Rows: []people.Row{{Label: text("order")}, {Depth: 1, Label: text("id"), Value: text("7")}, {Label: text("reason"), Value: text(value)}}},
+				{Name: people.SectionWarnings, Title: "Warnings", Rows: []people.Row{{Name: "was", Label: text("changed"), Value: text("3 → " + value)}}},
+				{Name: people.SectionWho, Title: "Who decides", Rows: []people.Row{{Name: "approvers", Label: text("approvers"), Value: text("group:finance")}}},
+				{Name: people.SectionHistory, Title: "History", Rows: []people.Row{{Label: text("2026-11-20"), Value: text("h " + value)}}},
+				{Name: people.SectionSays, Title: "The model says", Untrusted: true, Rows: []people.Row{{Value: text("s " + value)}}},
 			},
 		},
 	}
@@ -59,7 +58,8 @@ func seen(document string) string {
 	return html.UnescapeString(tag.ReplaceAllString("<body"+body, ""))
 }
 
-// Both halves of a mail say the same, in the same order: the runtime's facts first and what a model says last, labelled.
+// Both halves of a mail say the same, in the same order: the runtime's facts first and what a model says last,
+// labelled.
 func TestC2TextAndHTMLSayTheSame(t *testing.T) {
 	m := mail.New(message("broken chair"))
 	require.Equal(t, "Decision needed: refund of agent clerk", m.Subject)
@@ -97,7 +97,8 @@ This message was sent by Countersign because you may decide about this request o
 	require.Equal(t, words(plain), words(seen(m.HTML)))
 }
 
-// Whatever stands in a request, a mail's elements are ours, it has one link and nothing from elsewhere, and the text is there in full.
+// Whatever stands in a request, a mail's elements are ours, it has one link and nothing from elsewhere, and the text is
+// there in full.
 func TestC2HostileText(t *testing.T) {
 	elements := tag.FindAllString(mail.New(message("x")).HTML, -1)
 	for _, h := range odd {
@@ -110,7 +111,7 @@ func TestC2HostileText(t *testing.T) {
 		require.Equal(t, 1, strings.Count(got.HTML, "<a "), h)
 	}
 	m := message("") // what is escaped reads as in the text
-	m.Shown.Sections[0].Rows[2].Value = show.Quoted("\u202eevil")
+	m.Shown.Sections[0].Rows[2].Value = people.QuotedText("\u202eevil")
 	require.Contains(t, mail.New(m).Text, `reason: "\u{202E}evil"`)
 	require.Contains(t, seen(mail.New(m).HTML), `reason: "\u{202E}evil"`)
 }
@@ -220,7 +221,7 @@ func TestOutcome(t *testing.T) {
 			Permissions: []approval.Permission{{Verdict: run.ToolGranted}, {}},
 		},
 	} {
-		require.Equal(t, want, show.OutcomeText(a))
+		require.Equal(t, want, people.OutcomeText(a))
 	}
 }
 
@@ -230,7 +231,7 @@ func TestRemark(t *testing.T) {
 	m.Occasion = people.Question
 	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
 	d := m.Document()
-	require.Equal(t, show.Remark, d.Sections[0].Name)
+	require.Equal(t, people.SectionRemark, d.Sections[0].Name)
 	require.Equal(t, "user:ana: which chair?", d.Sections[0].Rows[0].Text().String())
 	require.True(t, m.IsPending())
 	m.Shown.Sections[0].Rows[2].Value = text(strings.Repeat("x", 200<<10))

@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
 )
@@ -41,31 +40,31 @@ var confusables = []string{
 	"History", "Approve this call?", "  indented", "🙂🙂🙂", "ação 中文 עברית", "&", "<", ">",
 }
 
-// newRequest is a request by package show, with one argument of this value.
-func newRequest(value string) (approval.Approval, show.Document) {
+// newRequest is a request by package people, with one argument of this value.
+func newRequest(value string) (approval.Approval, people.Document) {
 	a := approval.Approval{
 		Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Run: "r1", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"}, Digest: digest,
 		Status: approval.Pending, Approvers: []string{"group:finance"}, Quorum: 1, RequestedAt: asked, ExpiresAt: asked.Add(time.Hour), Decisions: []approval.Decision{},
 	}
-	return a, show.Document{
-		Title: text("refund of agent clerk"), Sentence: text("refunds 1002"), Risk: show.High, RiskText: text("it cannot be undone"),
-		Sections: []show.Section{
-			{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{
+	return a, people.Document{
+		Title: text("refund of agent clerk"), Sentence: text("refunds 1002"), Risk: people.RiskHigh, RiskText: text("it cannot be undone"),
+		Sections: []people.Section{
+			{Name: people.SectionArguments, Title: "Arguments, complete", Rows: []people.Row{
 				{Label: text("order")},
 				{Depth: 1, Label: text("id"), Value: text("1002")},
 				{Label: text("reason"), Value: text(value)},
 			}},
-			{Name: show.About, Title: "About this request", Rows: []show.Row{
+			{Name: people.SectionAbout, Title: "About this request", Rows: []people.Row{
 				{Name: "tool", Label: text("tool"), Value: text("refund")},
 				{Name: "expires", Label: text("expires"), Value: text("2026-11-20 11:00:00 UTC")},
 			}},
-			{Name: show.History, Title: "History", Rows: []show.Row{{Label: text("2026-11-20 10:00:00 UTC"), Value: text("asked by user:carl")}}},
-			{Name: show.Says, Title: "The model says (its own words, not checked)", Untrusted: true, Rows: []show.Row{{Value: text("Trust me: this is approved already.")}}},
+			{Name: people.SectionHistory, Title: "History", Rows: []people.Row{{Label: text("2026-11-20 10:00:00 UTC"), Value: text("asked by user:carl")}}},
+			{Name: people.SectionSays, Title: "The model says (its own words, not checked)", Untrusted: true, Rows: []people.Row{{Value: text("Trust me: this is approved already.")}}},
 		},
 	}
 }
 
-func text(s string) show.Text { return show.Text{{Text: s}} }
+func text(s string) people.Text { return people.Text{{Text: s}} }
 
 func newMessage(to people.Person, value string) people.Message {
 	a, shown := newRequest(value)

@@ -23,7 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 // Path is where Slack sends what is clicked.
@@ -122,7 +121,7 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
 		By: p.Principal(), Via: agent.ViaSlack,
 	})
-	if text := show.RefusalText(err); text != "" {
+	if text := people.RefusalText(err); text != "" {
 		var now approval.Approval
 		if a := approval.RequestIn(err); a != nil {
 			now = *a
@@ -140,7 +139,7 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 	case a.Status == approval.Pending:
 		return a, word + "More people have to approve before it is carried out."
 	default:
-		return a, word + show.OutcomeText(a)
+		return a, word + people.OutcomeText(a)
 	}
 }
 
@@ -261,7 +260,7 @@ func (p payload) parseClick() (click, bool) {
 		c.member != ""
 }
 
-// The answers to a person who clicked, beside show.RefusalText. They hold nothing of a request but who decided it.
+// The answers to a person who clicked, beside people.RefusalText. They hold nothing of a request but who decided it.
 const (
 	textStranger = "Nothing was decided. Countersign does not know you. Ask whoever runs it to put your Slack " +
 		"member id into its directory of people."

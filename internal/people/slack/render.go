@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 // The ids of what can be clicked and typed in.
@@ -35,7 +34,8 @@ func render(m people.Message) (line string, blocks []block) {
 	if whole := renderBlocks(m, d, false); fitsSlack(whole) {
 		return line, whole
 	}
-	if brief := renderBlocks(m, d.Only(show.Remark, show.Who, show.About), true); fitsSlack(brief) {
+	short := d.Only(people.SectionRemark, people.SectionWho, people.SectionAbout)
+	if brief := renderBlocks(m, short, true); fitsSlack(brief) {
 		return line, brief
 	}
 	bare := d.Only()
@@ -76,7 +76,7 @@ func subjectHeader(m people.Message) block {
 }
 
 // renderBlocks writes a document in blocks of any size. Short says that it is not complete.
-func renderBlocks(m people.Message, d show.Document, short bool) []block {
+func renderBlocks(m people.Message, d people.Document, short bool) []block {
 	blocks := []block{subjectHeader(m)}
 	if len(d.Sentence) > 0 {
 		blocks = append(blocks, section(d.Sentence.String()), section(d.Risk.Words()+": "+d.RiskText.String()))
@@ -85,7 +85,7 @@ func renderBlocks(m people.Message, d show.Document, short bool) []block {
 	for _, s := range d.Sections {
 		blocks = append(blocks, section(s.Title))
 		for rows := s.Rows; len(rows) > 0; {
-			n := slices.IndexFunc(rows, func(l show.Row) bool { return l.Name != "" })
+			n := slices.IndexFunc(rows, func(l people.Row) bool { return l.Name != "" })
 			if n == 0 { // facts, in columns
 				facts := block{Type: "section"}
 				for ; n < min(len(rows), maxFields) && rows[n].Name != ""; n++ {
@@ -127,7 +127,7 @@ func renderBlocks(m people.Message, d show.Document, short bool) []block {
 
 // textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does
 // not fit.
-func textBlocks(all []show.Row) []block {
+func textBlocks(all []people.Row) []block {
 	var blocks []block
 	var held []string
 	size := 0

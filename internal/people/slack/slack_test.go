@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
 )
@@ -57,7 +56,7 @@ Open page`), shown(m))
 
 	read := newMessage(ana, "broken chair") // what it depends on is JSON among facts
 	facts := &read.Shown.Sections[1].Rows
-	*facts = slices.Insert(*facts, 1, show.Row{Depth: 1, Label: text("from")}, show.Row{Depth: 2, Label: text("iban"), Value: text("DE")})
+	*facts = slices.Insert(*facts, 1, people.Row{Depth: 1, Label: text("from")}, people.Row{Depth: 2, Label: text("iban"), Value: text("DE")})
 	_, err = c.Send(t.Context(), read)
 	require.NoError(t, err)
 	require.Contains(t, shown(s.Messages()[1]), "\ntool: refund\n  from:\n    iban: DE\nexpires: ")
@@ -92,16 +91,16 @@ func TestB2NeverCut(t *testing.T) {
 		s := &standins.Slack{}
 		c := newDirect(s)
 		m := newMessage(ana, "")
-		args, about := []show.Row{{Value: text("(none)")}}, &m.Shown.Sections[1]
+		args, about := []people.Row{{Value: text("(none)")}}, &m.Shown.Sections[1]
 		for i := range rapid.IntRange(0, 120).Draw(t, "arguments") {
 			n := rapid.SampledFrom([]int{1, 10, 100, 1400, 2990, 3000, 3100}).Draw(t, "length")
 			letters := rapid.SampledFrom([]string{"x", "é", "🙂", "\"", "&lt;"}).Draw(t, "letters")
-			args = append(args, show.Row{
+			args = append(args, people.Row{
 				Depth: rapid.IntRange(0, 5).Draw(t, "depth"), Label: text(fmt.Sprintf("key%d", i)), Value: text(strings.Repeat(letters, n)),
 			})
 		}
 		for i := range rapid.IntRange(0, 25).Draw(t, "facts") {
-			about.Rows = append(about.Rows, show.Row{Label: text(fmt.Sprintf("Fact %d", i)), Name: "fact", Value: text(strings.Repeat("y", rapid.SampledFrom([]int{1, 50, 1980, 2100}).Draw(t, "fact")))})
+			about.Rows = append(about.Rows, people.Row{Label: text(fmt.Sprintf("Fact %d", i)), Name: "fact", Value: text(strings.Repeat("y", rapid.SampledFrom([]int{1, 50, 1980, 2100}).Draw(t, "fact")))})
 		}
 		m.Shown.Sections[0].Rows = args
 		if rapid.Bool().Draw(t, "no page") {
@@ -156,7 +155,7 @@ func TestC1UpdatedWhenDecided(t *testing.T) {
 		m.Approval.Status = status
 		require.NoError(t, c.Update(t.Context(), ref, m))
 		got := s.Messages()[0]
-		require.Contains(t, shown(got), show.OutcomeText(m.Approval))
+		require.Contains(t, shown(got), people.OutcomeText(m.Approval))
 		require.Equal(t, []string{"open"}, buttonIDs(got), status)
 		require.Contains(t, shown(got), "reason: broken chair")
 		require.NotContains(t, string(got.Raw), "plain_text_input")

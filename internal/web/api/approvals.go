@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -106,14 +106,14 @@ func (s *server) answerApproval(ctx context.Context, a approval.Approval, err er
 
 // addSentence adds what would happen, as people are shown it, from the definition that the request's run is pinned to.
 func (s *server) addSentence(ctx context.Context, a *approval.Approval) (err error) {
-	var v show.View
+	var v people.DocumentView
 	if a.Definition != "" {
 		v.Definition, err = s.Definitions(ctx, a.Tenant, a.Definition)
 	}
 	if errors.Is(err, store.ErrNoBlob) { // what marks secrets is lost: the request has no sentence
 		return nil
 	}
-	a.Sentence = show.Sentence(*a, v)
+	a.Sentence = people.RequestSentence(*a, v)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -140,13 +140,13 @@ func TestDeciders(t *testing.T) {
 		{nil, [][]string{{}}, "nobody"},
 		{[]string{"group:a"}, [][]string{nil}, "group:a; and at once nobody"},
 	} {
-		require.Equal(t, c.want, show.ApproversText(c.approvers, c.above).String())
+		require.Equal(t, c.want, people.ApproversText(c.approvers, c.above).String())
 	}
 	var b strings.Builder
 	require.NoError(t, writeApproval(&b, approval.Approval{
 		Kind: approval.KindTools, Calls: []string{"c1"}, Agent: "x\u202e", Root: "r1", Parent: "r0", ParentCall: "c0", Args: json.RawMessage("null"),
 		Permissions: []approval.Permission{{Tool: "t", Calls: []approval.BlockedCall{{Call: "c1", Args: json.RawMessage(`{}`), Approvers: []string{"group:a"}, Above: [][]string{{"group:b"}}}}}},
-	}, show.View{}))
+	}, people.DocumentView{}))
 	require.Contains(t, b.String(), "    approvers  call c1: group:a; and at once group:b\n")
 	require.Contains(t, b.String(), "  below      call c0 of run r0, for run r1\n")
 	require.NotContains(t, b.String(), "\u202e")

@@ -458,8 +458,8 @@ func TestConsoleAxe(t *testing.T) {
 	}
 }
 
-// What the API's caller says of whom a run is for is nobody's fact: JSON, page and terminal say whose word it is, and who
-// started the run beside it. Mails and Slack's messages are made of the same document (internal/people/show).
+// What the API's caller says of whom a run is for is nobody's fact: JSON, page and terminal say whose word it is, and
+// who started the run beside it. Mails and Slack's messages are made of the same document (internal/people).
 func TestTheCallersClaimIsMarkedAsOne(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
 	d, text := newHarness(t, renamingAgent, movingModel), regexp.MustCompile(`<[^>]*>`)

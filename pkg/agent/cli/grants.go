@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
@@ -53,7 +53,7 @@ func (p *program) printGrant(g api.Grant) {
 		p.printText("  uses       %d of %d left", g.Left, g.Uses)
 	}
 	p.printText("  granted    by %s at %s in run %s%s", g.By, p.stamp(g.At), g.Run, noteSuffix(g.Note))
-	p.printText("  approvers  %s", show.ApproversText(g.Approvers, g.Above))
+	p.printText("  approvers  %s", people.ApproversText(g.Approvers, g.Above))
 	p.printText("  %s", p.commandLine(revoke...))
 }
 

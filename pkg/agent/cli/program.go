@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -279,7 +279,7 @@ func (p *program) writeJSON(v any) error {
 	enc.SetIndent("", "  ")
 	err := enc.Encode(v)
 	if err == nil {
-		_, err = p.stdout.Write(show.JSON(text.Bytes()))
+		_, err = p.stdout.Write(people.EscapeJSON(text.Bytes()))
 	}
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
@@ -289,15 +289,15 @@ func (p *program) writeJSON(v any) error {
 
 // Formats of foreign text, on one line and on several.
 var (
-	line  = show.Line
-	lines = show.Lines
+	line  = people.EscapeLine
+	lines = people.EscapeLines
 )
 
 // stamp formats a time: in the zone of the person at a terminal, else in UTC.
-func (p *program) stamp(t time.Time) string { return show.FormatTimeIn(t, p.zone) }
+func (p *program) stamp(t time.Time) string { return people.FormatTimeIn(t, p.zone) }
 
 // quoteText returns foreign text as a quoted value with secrets masked.
-func quoteText(s string) string { return `"` + show.Foreign(s).String() + `"` }
+func quoteText(s string) string { return `"` + people.ForeignText(s).String() + `"` }
 
 // truncate shortens a line of progress. Nothing that people decide on is truncated.
 func truncate(s string, limit int) string {
@@ -308,11 +308,11 @@ func truncate(s string, limit int) string {
 	return string(r[:limit]) + "…"
 }
 
-func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
+func writeApproval(w io.Writer, a approval.Approval, v people.DocumentView) error {
 	if _, err := fmt.Fprintf(w, "approval %s (%s)\n", a.ID, a.Status); err != nil {
 		return err
 	}
-	return show.WriteText(w, show.BuildDocument(a, v))
+	return people.WriteText(w, people.BuildDocument(a, v))
 }
 
 func noteSuffix(note string) string {

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -82,7 +82,7 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 	}
 }
 
-func (s *session) showRequest(ctx context.Context, a approval.Approval) (v show.View, err error) {
+func (s *session) showRequest(ctx context.Context, a approval.Approval) (v people.DocumentView, err error) {
 	fmt.Fprintln(s.p.stderr)
 	if v, err = s.newDefinitionCache().loadView(ctx, a); err != nil {
 		return v, err
@@ -152,9 +152,9 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 
 // promptEdit asks for edited arguments; nil = no edit. Where EDITOR or VISUAL names an editor, it opens them there,
 // else they are typed. Masked values are kept where their placeholders stand.
-func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
+func (s *session) promptEdit(ctx context.Context, a approval.Approval, v people.DocumentView) (*api.Verdict, error) {
 	schema := v.Schema(a)
-	editable, err := show.Editable(a.Args, schema)
+	editable, err := people.EditableArguments(a.Args, schema)
 	if err != nil { // arguments that are no object: all is typed
 		editable = a.Args
 	}
@@ -173,7 +173,7 @@ func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.Vi
 	if err != nil || strings.TrimSpace(typed) == "" {
 		return nil, ignoreEOF(err)
 	}
-	args, err := show.Restore([]byte(typed), a.Args, schema)
+	args, err := people.RestoreArguments([]byte(typed), a.Args, schema)
 	if err != nil {
 		s.p.logLine("that is not taken: %v", err)
 		return nil, nil

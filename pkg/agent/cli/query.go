@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
@@ -190,10 +190,10 @@ func (p *program) printRun(ctx context.Context, definitions *definitionCache, r 
 		p.printServer(v, fact)
 	}
 	if r.Summary != "" {
-		fact("summary", "%s", show.MaskedLines(r.Summary))
+		fact("summary", "%s", people.MaskedLines(r.Summary))
 	}
 	if state := string(r.State); state != "" && state != "{}" {
-		fact("state", "%s", show.OneLine(r.State))
+		fact("state", "%s", people.MaskedJSON(r.State))
 	}
 	if out := formatOutput(r.Output); out != "" {
 		fact("output", "%s", out)
@@ -212,17 +212,17 @@ func (p *program) printMessages(ctx context.Context, definitions *definitionCach
 		shown := ""
 		switch b.Type {
 		case "text":
-			shown = show.MaskedLines(b.Text)
+			shown = people.MaskedLines(b.Text)
 		case "media":
 			shown = line(strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob))
 		case "reasoning":
-			if shown = show.MaskedLines(b.Text); shown == "" {
+			if shown = people.MaskedLines(b.Text); shown == "" {
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
 			shown = line(b.ID + " " + b.Name + " " + definitions.maskInput(ctx, r.ID, b.Name, b.Input))
 		case "tool_result":
-			shown = show.MaskedLines(b.ID + " " + b.Content)
+			shown = people.MaskedLines(b.ID + " " + b.Content)
 		}
 		gone := ""
 		if m.Evicted {
@@ -350,9 +350,9 @@ func (to *eventPrinter) print(id string, e json.RawMessage) error {
 		if err := json.Unmarshal(e, &fact); err != nil {
 			return fmt.Errorf("read event: %w", err)
 		}
-		to.p.printText("%-8s %s %-14s %s", id, to.p.stamp(fact.At), fact.Type, show.OneLine(fact.Data))
+		to.p.printText("%-8s %s %-14s %s", id, to.p.stamp(fact.At), fact.Type, people.MaskedJSON(fact.Data))
 	} else {
-		to.p.printText("%-8s %s", id, show.OneLine(e))
+		to.p.printText("%-8s %s", id, people.MaskedJSON(e))
 	}
 	if id != "" {
 		to.last = id

@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -323,7 +323,7 @@ func (s *session) printWaitingApproval(a approval.Approval) {
 	p.printLine("run %s%s waits for %s %s (%s) until %s:", a.Run, below, what,
 		line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), p.stamp(a.ExpiresAt))
 	if a.Kind == approval.KindCall && !a.CanDecide(s.as, now) {
-		p.printLine("  %s decides, not %s (--as says who acts)", show.ApproversText(a.ApproversAt(now)), s.as.ID)
+		p.printLine("  %s decides, not %s (--as says who acts)", people.ApproversText(a.ApproversAt(now)), s.as.ID)
 	}
 	for _, way := range p.answerCommands(a) {
 		p.printLine("  %s", way)

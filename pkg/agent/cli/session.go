@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -218,9 +218,9 @@ func (s *session) newDefinitionCache() *definitionCache {
 }
 
 // loadView returns the view of a request. A missing run has no definition.
-func (v *definitionCache) loadView(ctx context.Context, a approval.Approval) (show.View, error) {
+func (v *definitionCache) loadView(ctx context.Context, a approval.Approval) (people.DocumentView, error) {
 	def, err := v.load(ctx, a.Run)
-	return show.View{Definition: def, Zone: v.session.p.zone}, err
+	return people.DocumentView{Definition: def, Zone: v.session.p.zone}, err
 }
 
 func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definition, error) {

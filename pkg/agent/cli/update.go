@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -77,7 +77,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 				return err
 			}
 			// The masked values go back where the edited arguments still have placeholders.
-			if v.Args, err = show.Restore(v.Args, a.Args, view.Schema(a)); err != nil {
+			if v.Args, err = people.RestoreArguments(v.Args, a.Args, view.Schema(a)); err != nil {
 				return usageErrorf("--edit: %v", err)
 			}
 		}
@@ -130,7 +130,7 @@ func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
 
 // printQuorum prints how many different people approve a request that waits for more of them, and who has.
 func (p *program) printQuorum(a approval.Approval) {
-	p.logLine("approval %s: %s", a.ID, cmp.Or(show.QuorumText(a).String(), "more people have to approve"))
+	p.logLine("approval %s: %s", a.ID, cmp.Or(people.QuorumText(a).String(), "more people have to approve"))
 }
 
 // loadRunToFollow returns the run to follow after a change of runID. It is the root run while the root is open, else
@@ -397,7 +397,7 @@ func (s *session) sendDecision(ctx context.Context, id string, v api.Verdict) (a
 	// The approvers of several tools are in the request.
 	if asked, failed := s.loadApproval(begun, id); failed == nil && asked.Kind != approval.KindTools {
 		refused.Detail += fmt.Sprintf(": want %s (--as says who acts)",
-			show.ApproversText(asked.ApproversAt(s.p.clock.Now())))
+			people.ApproversText(asked.ApproversAt(s.p.clock.Now())))
 	}
 	return a, err
 }

@@ -1,4 +1,4 @@
-package show
+package people
 
 import (
 	"encoding/json"
@@ -17,19 +17,19 @@ import (
 // ReadArguments returns the lines of a JSON value: complete, in stored order, numbers with their own digits (B2).
 // Secrets are masked; the schema may be nil. Each member of an object is a line, and so is any other value.
 func ReadArguments(raw, schema json.RawMessage) (lines []Row, masked bool) {
-	var s builder
+	var s documentBuilder
 	return s.arguments(raw, schema), s.masked
 }
 
-func (s *builder) argumentsSection(title string, raw, schema json.RawMessage) Section {
+func (s *documentBuilder) argumentsSection(title string, raw, schema json.RawMessage) Section {
 	lines := s.arguments(raw, schema)
 	if len(lines) == 0 {
 		lines = aloneRow(ownText("(none)"))
 	}
-	return Section{Name: Arguments, Title: title, Rows: lines}
+	return Section{Name: SectionArguments, Title: title, Rows: lines}
 }
 
-func (s *builder) arguments(raw, schema json.RawMessage) []Row {
+func (s *documentBuilder) arguments(raw, schema json.RawMessage) []Row {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (s *builder) arguments(raw, schema json.RawMessage) []Row {
 }
 
 // members adds the lines of the members of a value, each followed by those of its own members.
-func (s *builder) members(all []Row, of *mask.Value, depth int) []Row {
+func (s *documentBuilder) members(all []Row, of *mask.Value, depth int) []Row {
 	for i, m := range of.Members {
 		row := Row{Depth: depth, Label: ownText(fmt.Sprintf("[%d]", i)), Value: s.valueText(m.Value)}
 		if of.Kind == mask.Object {
@@ -56,11 +56,11 @@ func (s *builder) members(all []Row, of *mask.Value, depth int) []Row {
 }
 
 // valueText is a value's text. A value with members has none of its own.
-func (s *builder) valueText(v *mask.Value) Text {
+func (s *documentBuilder) valueText(v *mask.Value) Text {
 	switch {
 	case v.Secret != "" && !s.view.Unmasked:
 		s.masked = true
-		return Text{{Text: maskText(v.Length()), Kind: Masked}}
+		return Text{{Text: maskText(v.Length()), Kind: SpanMasked}}
 	case v.Kind == mask.String:
 		return quotedText(v.Text, s.maskedRanges(v.Text, v.Hidden))
 	case len(v.Members) > 0:
@@ -74,7 +74,7 @@ func (s *builder) valueText(v *mask.Value) Text {
 }
 
 // keyText is a member's name, in quotes if it is not a plain word.
-func (s *builder) keyText(k string) Text {
+func (s *documentBuilder) keyText(k string) Text {
 	odd := func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 	}
@@ -85,10 +85,12 @@ func (s *builder) keyText(k string) Text {
 }
 
 // foreignText is a text on one line, not quoted.
-func (s *builder) foreignText(text string) Text { return escapeText(text, s.findSecrets(text), alone) }
+func (s *documentBuilder) foreignText(text string) Text {
+	return escapeText(text, s.findSecrets(text), alone)
+}
 
 // findSecrets finds the parts of a text that have the form of a secret.
-func (s *builder) findSecrets(text string) []hidden {
+func (s *documentBuilder) findSecrets(text string) []hidden {
 	if s.view.Unmasked {
 		return nil
 	}
@@ -96,7 +98,7 @@ func (s *builder) findSecrets(text string) []hidden {
 }
 
 // maskedRanges returns the parts of a text to mask; none if the view is unmasked.
-func (s *builder) maskedRanges(text string, parts []mask.Range) []hidden {
+func (s *documentBuilder) maskedRanges(text string, parts []mask.Range) []hidden {
 	if s.view.Unmasked || len(parts) == 0 {
 		return nil
 	}
@@ -112,16 +114,16 @@ func (s *builder) maskedRanges(text string, parts []mask.Range) []hidden {
 func maskText(characters int) string { return `\{` + mask.Words(characters) + `}` }
 
 // addTool adds one of the tools of a request about tools: the arguments of every call that asks, and its facts.
-func (s *builder) addTool(d *Document, p approval.Permission) {
+func (s *documentBuilder) addTool(d *Document, p approval.Permission) {
 	t := s.view.tool(p.Tool)
 	risk := RiskOf(p.Effect, t.Undo != nil)
 	if slices.Index(risks, risk) >= slices.Index(risks, d.Risk) { // -1: none yet
 		d.Risk, d.RiskText = risk, riskText(p.Effect, t)
 	}
-	name := Bare(p.Tool).String()
+	name := BareText(p.Tool).String()
 	var all facts
 	for _, c := range p.Calls {
-		call := Bare(c.Call)
+		call := BareText(c.Call)
 		d.add(s.argumentsSection("Arguments of "+name+", call "+call.String()+", complete", c.Args, t.Schema))
 		all.add("approvers", textf("call %1: %2", call, ApproversText(c.Approvers, c.Above)))
 		all.add("why", s.foreignText(c.RuleNote))
@@ -138,12 +140,12 @@ func (s *builder) addTool(d *Document, p approval.Permission) {
 	if p.Verdict != "" {
 		title += ": " + string(p.Verdict)
 	}
-	d.add(Section{Name: Tool, Title: title, Rows: all})
+	d.add(Section{Name: SectionTool, Title: title, Rows: all})
 }
 
 // questionRows are what a tool asks, complete and in its own words: the action that it names, its message, and the
 // parameters of its question.
-func (s *builder) questionRows() []Row {
+func (s *documentBuilder) questionRows() []Row {
 	t := s.a.Ticket
 	if t == nil {
 		return nil
@@ -153,7 +155,7 @@ func (s *builder) questionRows() []Row {
 		q = textf("%1 %2", q, quotedText(t.Message, s.findSecrets(t.Message)))
 	}
 	lines := []Row{{Value: q}}
-	schema := s.view.tool(first(s.a.Tools)).Schema // parameters are of the arguments, mostly
+	schema := s.view.tool(firstOf(s.a.Tools)).Schema // parameters are of the arguments, mostly
 	for _, p := range []struct {
 		label       string
 		raw, schema json.RawMessage
@@ -169,8 +171,8 @@ func (s *builder) questionRows() []Row {
 	return lines
 }
 
-// OneLine is a JSON value on one line, for lists and progress: masked, without invisible characters, not cut.
-func OneLine(raw json.RawMessage) string { return Line(mask.JSON(raw, nil)) }
+// MaskedJSON is a JSON value on one line, for lists and progress: masked, without invisible characters, not cut.
+func MaskedJSON(raw json.RawMessage) string { return EscapeLine(mask.JSON(raw, nil)) }
 
 // MaskedLines is text of several lines with secrets masked and without invisible characters. It is for conversations;
 // BuildRequest shows what people decide on.
@@ -178,26 +180,26 @@ func MaskedLines(text string) string {
 	var b strings.Builder
 	at := 0
 	for _, r := range mask.Secrets(text) {
-		b.WriteString(Lines(text[at:r.From]) + maskText(utf8.RuneCountInString(text[r.From:r.To])))
+		b.WriteString(EscapeLines(text[at:r.From]) + maskText(utf8.RuneCountInString(text[r.From:r.To])))
 		at = r.To
 	}
-	return b.String() + Lines(text[at:])
+	return b.String() + EscapeLines(text[at:])
 }
 
 // maxSentence is how long a sentence is at most, in characters as they are shown.
 const maxSentence = 240
 
-// Sentence says in one line what would happen: as Document.Sentence.
-func Sentence(a approval.Approval, v View) string {
-	s := builder{a: a, view: v}
+// RequestSentence says in one line what would happen: as Document.Sentence.
+func RequestSentence(a approval.Approval, v DocumentView) string {
+	s := documentBuilder{a: a, view: v}
 	return s.sentence().String()
 }
 
 // sentence says in one line what would happen: the sentence of the tool, else the call. Of several calls it names those
 // that fit. It stands above the complete arguments and never replaces them.
-func (s *builder) sentence() Text {
+func (s *documentBuilder) sentence() Text {
 	if s.a.Kind != approval.KindTools {
-		return s.callSentence(first(s.a.Tools), s.a.Described, s.a.Args)
+		return s.callSentence(firstOf(s.a.Tools), s.a.Described, s.a.Args)
 	}
 	var calls []Text
 	for _, p := range s.a.Permissions {
@@ -210,7 +212,7 @@ func (s *builder) sentence() Text {
 
 // callSentence is the sentence that the tool gave, cut at its limit, or the call with those of its arguments that fit
 // whole: pay(to: "ben", amount: 40).
-func (s *builder) callSentence(tool, described string, args json.RawMessage) Text {
+func (s *documentBuilder) callSentence(tool, described string, args json.RawMessage) Text {
 	if described != "" {
 		return PlainQuotes(s.foreignText(described)).cut(maxSentence)
 	}
@@ -224,7 +226,7 @@ func (s *builder) callSentence(tool, described string, args json.RawMessage) Tex
 }
 
 // memberTexts are the members of an object or array, each on one line.
-func (s *builder) memberTexts(v *mask.Value) (all []Text) {
+func (s *documentBuilder) memberTexts(v *mask.Value) (all []Text) {
 	for _, m := range v.Members {
 		t := s.valueText(m.Value)
 		if len(m.Value.Members) > 0 {
@@ -276,7 +278,7 @@ func (t Text) cut(limit int) (begin Text) {
 			begin, limit = append(begin, s), limit-len(r)
 			continue
 		}
-		if s.Kind == Plain {
+		if s.Kind == SpanPlain {
 			begin = append(begin, Span{Text: string(r[:limit])})
 		}
 		return append(begin, Span{Text: "…"}).merged()
@@ -284,16 +286,16 @@ func (t Text) cut(limit int) (begin Text) {
 	return begin
 }
 
-// Editable returns a call's arguments for a person to edit: compact JSON with escapes for what is not Visible, and a
-// placeholder for every value that has a secret in it. The placeholder replaces a whole text, even if only a part of it
-// is secret, and a whole object if one of its keys has the form of a secret. Restore reads the edited JSON. The error
-// says that the arguments are not JSON.
-func Editable(args, schema json.RawMessage) (json.RawMessage, error) {
+// EditableArguments returns a call's arguments for a person to edit: compact JSON with escapes for what is not Visible,
+// and a placeholder for every value that has a secret in it. The placeholder replaces a whole text, even if only a part
+// of it is secret, and a whole object if one of its keys has the form of a secret. RestoreArguments reads the edited
+// JSON. The error says that the arguments are not JSON.
+func EditableArguments(args, schema json.RawMessage) (json.RawMessage, error) {
 	v, err := mask.Read(args, schema)
 	if err != nil {
 		return nil, err
 	}
-	return JSON(replaceValues(v, findMasked(v).placeholders)), nil
+	return EscapeJSON(replaceValues(v, findMasked(v).placeholders)), nil
 }
 
 // EditError says why edited arguments are rejected. It quotes nothing of what is stored.
@@ -306,11 +308,11 @@ func (e *EditError) Error() string {
 	return fmt.Sprintf("edited arguments at %q: %s", e.Pointer, e.Problem)
 }
 
-// Restore puts the stored values back in place of the placeholders of Editable. A placeholder must stay where Editable
-// put it; placeholders are numbered, so that values cannot swap places. A placeholder anywhere else, even as a part of
-// a text or a key, is rejected, unless that very text is stored there. The errors are those of agent.CompactJSON for
-// the edited JSON, and *EditError. The result is compact.
-func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
+// RestoreArguments puts the stored values back in place of the placeholders of EditableArguments. A placeholder must
+// stay where EditableArguments put it; placeholders are numbered, so that values cannot swap places. A placeholder
+// anywhere else, even as a part of a text or a key, is rejected, unless that very text is stored there. The errors are
+// those of agent.CompactJSON for the edited JSON, and *EditError. The result is compact.
+func RestoreArguments(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	edited, err := jsonx.CompactJSON(edited, jsonx.JSONLimits{})
 	if err != nil {
 		return nil, err

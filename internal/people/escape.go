@@ -1,4 +1,4 @@
-package show
+package people
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Quoted is foreign text as a value: in double quotes, on one line, unambiguous. No two strings give the same Text
+// QuotedText is foreign text as a value: in double quotes, on one line, unambiguous. No two strings give the same Text
 // (B3):
 //
 //	\\ \" \n \r \t          what stands there, written as in JSON
@@ -23,22 +23,22 @@ import (
 //	\rtl{…}                 text that is written from right to left
 //	\{masked, …}            in place of a secret
 //
-// What begins with a backslash is in spans of a Kind of its own. Up to three spaces in a row stay as they are, so what
-// renders a Text must keep them.
-func Quoted(s string) Text { return quotedText(s, nil) }
+// What begins with a backslash is in spans of a SpanKind of its own. Up to three spaces in a row stay as they are, so
+// what renders a Text must keep them.
+func QuotedText(s string) Text { return quotedText(s, nil) }
 
-// Bare is Quoted without the quotes, for a text whose ends are visible otherwise. It is as unambiguous. Neither masks
-// secrets: Foreign does.
+// BareText is QuotedText without the quotes, for a text whose ends are visible otherwise. It is as unambiguous. Neither
+// masks secrets: ForeignText does.
 //
 // Spaces at the ends are counted, even a single one: \{1 space}.
-func Bare(s string) Text { return escapeText(s, nil, alone) }
+func BareText(s string) Text { return escapeText(s, nil, alone) }
 
-// PlainQuotes leaves the quotes of a Bare text unescaped, for a place without quotes around it, such as JSON. A
+// PlainQuotes leaves the quotes of a BareText text unescaped, for a place without quotes around it, such as JSON. A
 // backslash is still doubled, so that the text stays unambiguous.
 func PlainQuotes(t Text) Text {
 	all := make(Text, len(t))
 	for i, s := range t {
-		if s.Kind == Escape && s.Text == `\"` {
+		if s.Kind == SpanEscape && s.Text == `\"` {
 			s = Span{Text: `"`}
 		}
 		all[i] = s
@@ -46,17 +46,17 @@ func PlainQuotes(t Text) Text {
 	return all.merged()
 }
 
-// Foreign is Bare with secrets masked by form: it shows notes, the model's text and any other foreign text.
-func Foreign(s string) Text {
-	var one builder
+// ForeignText is BareText with secrets masked by form: it shows notes, the model's text and any other foreign text.
+func ForeignText(s string) Text {
+	var one documentBuilder
 	return one.foreignText(s)
 }
 
-// Words is foreign text of a conversation: line ends, indents, quotes and backslashes are kept. Secrets are masked by
-// form, and invisible characters are escaped as by Foreign. Its spans may hold line ends and tabs, so it must not show
-// what people decide on.
-func Words(s string) Text {
-	var one builder
+// ConversationText is foreign text of a conversation: line ends, indents, quotes and backslashes are kept. Secrets are
+// masked by form, and invisible characters are escaped as by ForeignText. Its spans may hold line ends and tabs, so it
+// must not show what people decide on.
+func ConversationText(s string) Text {
+	var one documentBuilder
 	return escapeText(s, one.findSecrets(s), conversation)
 }
 
@@ -70,22 +70,22 @@ type hidden struct {
 	as       string
 }
 
-// place is where an escaped text stands.
-type place int
+// textPlace is where an escaped text stands.
+type textPlace int
 
 const (
-	inQuotes     place = iota
-	alone              // nothing around it shows where it ends
-	conversation       // see Words
+	inQuotes     textPlace = iota
+	alone                  // nothing around it shows where it ends
+	conversation           // see ConversationText
 )
 
 // escapeText is the text of s with the secrets masked.
-func escapeText(s string, secrets []hidden, in place) Text {
+func escapeText(s string, secrets []hidden, in textPlace) Text {
 	var t Text
 	at := 0
 	for _, h := range secrets {
 		t = append(t, (&escaper{all: s[at:h.from], words: in == conversation, first: in == alone && at == 0}).text()...)
-		t = append(t, Span{Text: h.as, Kind: Masked})
+		t = append(t, Span{Text: h.as, Kind: SpanMasked})
 		at = h.to
 	}
 	last := escaper{all: s[at:], words: in == conversation, first: in == alone && at == 0, last: in == alone}
@@ -100,7 +100,7 @@ type escaper struct {
 	out   Text            // the spans before it
 
 	first, last bool // the text begins, or ends, open
-	words       bool // see Words
+	words       bool // see ConversationText
 
 	ownScripts func() map[*unicode.RangeTable]bool // scriptsOf all, computed once
 
@@ -127,28 +127,28 @@ func (e *escaper) text() Text {
 		}
 		n := len(rest) - len(strings.TrimLeft(rest, " "))
 		if n > 0 && (e.first && e.at == 0 || e.last && n == len(rest)) { // spaces at an open end of the text
-			e.addSpecial(Span{Text: countText([]unit{{r: ' '}}, n), Kind: Count}, n)
+			e.addSpecial(Span{Text: countText([]escapeUnit{{r: ' '}}, n), Kind: SpanCount}, n)
 			continue
 		}
-		u := unitAt(rest)
+		u := escapeUnitAt(rest)
 		if t, n := rightToLeftAt(rest, u); n > 0 {
 			if !e.inside { // its words are checked like others
 				e.inside, e.word = true, e.at
 			}
 			e.base, e.before, e.marks = 0, 0, 0
-			e.addSpan(Span{Text: t, Kind: RightToLeft})
+			e.addSpan(Span{Text: t, Kind: SpanRightToLeft})
 			e.at += n
 			if next, _ := utf8.DecodeRuneInString(e.all[e.at:]); !inWord(next) {
 				e.endWord()
 			}
 			continue
 		}
-		if unicode.IsMark(u.r) && u.kind == Plain {
+		if unicode.IsMark(u.r) && u.kind == SpanPlain {
 			if e.marks++; e.marks > maxMarks || e.base == 0 || !canCarryMark(e.base, e.before, u.r) {
-				u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), Escape
+				u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), SpanEscape
 			}
 		}
-		if u.kind != Plain {
+		if u.kind != SpanPlain {
 			e.addSpecial(Span{Text: u.shown, Kind: u.kind}, u.bytes)
 			continue
 		}
@@ -169,13 +169,13 @@ func (e *escaper) text() Text {
 	return e.out
 }
 
-// Bounds of the white space that Words leaves unescaped: its length, and its line ends.
+// Bounds of the white space that ConversationText leaves unescaped: its length, and its line ends.
 const (
 	maxSpace    = 120
 	maxLineEnds = 4
 )
 
-// conversationSpace returns what Words alone leaves unescaped here, and its bytes; 0 = nothing.
+// conversationSpace returns what ConversationText alone leaves unescaped here, and its bytes; 0 = nothing.
 func (e *escaper) conversationSpace() (as string, bytes int) {
 	if !e.words {
 		return "", 0
@@ -223,22 +223,22 @@ func (e *escaper) endWord() {
 		e.ownScripts = sync.OnceValue(func() map[*unicode.RangeTable]bool { return scriptsOf(e.all) })
 	}
 	if m := markOf(e.all[e.word:e.at], e.ownScripts); m != "" {
-		e.addSpan(Span{Text: m, Kind: Mixed})
+		e.addSpan(Span{Text: m, Kind: SpanMixed})
 	}
 }
 
-// unit is a character, or an invalid byte, and how it is shown.
-type unit struct {
+// escapeUnit is a character, or an invalid byte, and how it is shown.
+type escapeUnit struct {
 	r     rune
 	bytes int
 	shown string
-	kind  Kind
+	kind  SpanKind
 }
 
-// unitAt is the first unit of a text that is not empty.
-func unitAt(s string) unit {
+// escapeUnitAt is the first unit of a text that is not empty.
+func escapeUnitAt(s string) escapeUnit {
 	r, n := utf8.DecodeRuneInString(s)
-	u := unit{r: r, bytes: n, kind: Escape}
+	u := escapeUnit{r: r, bytes: n, kind: SpanEscape}
 	switch {
 	case r == utf8.RuneError && n == 1:
 		u.shown = fmt.Sprintf(`\x{%02X}`, s[0])
@@ -253,7 +253,7 @@ func unitAt(s string) unit {
 	case !Visible(r):
 		u.shown = fmt.Sprintf(`\u{%04X}`, r)
 	default:
-		u.shown, u.kind = string(r), Plain
+		u.shown, u.kind = string(r), SpanPlain
 	}
 	return u
 }
@@ -267,11 +267,11 @@ const (
 
 // repeatedRun is the count of a repeated invisible run that s begins with, and its bytes; 0 if there is none.
 func repeatedRun(s string) (Span, int) {
-	var units []unit
+	var units []escapeUnit
 	size := 0
 	for len(units) < longestUnit && size < len(s) {
-		u := unitAt(s[size:])
-		odd := u.kind == Escape && u.r != '"' && u.r != '\\' && !unicode.In(u.r, signs, equivalents)
+		u := escapeUnitAt(s[size:])
+		odd := u.kind == SpanEscape && u.r != '"' && u.r != '\\' && !unicode.In(u.r, signs, equivalents)
 		if u.r != ' ' && !odd && (u.r != utf8.RuneError || u.bytes != 1) { // it can be seen
 			break
 		}
@@ -283,13 +283,13 @@ func repeatedRun(s string) (Span, int) {
 			times++
 		}
 		if times >= leastRepeated || first == "\n" && times >= leastLineEnds {
-			return Span{Text: countText(units, times), Kind: Count}, times * size
+			return Span{Text: countText(units, times), Kind: SpanCount}, times * size
 		}
 	}
 	return Span{}, 0
 }
 
-func countText(of []unit, times int) string {
+func countText(of []escapeUnit, times int) string {
 	shown := ""
 	for _, u := range of {
 		if u.r == ' ' {
@@ -310,18 +310,19 @@ func countText(of []unit, times int) string {
 
 // rightToLeftAt is the right-to-left text that s begins with, whose first unit is u, and its bytes; 0 if there is none.
 // It includes spaces and stops between two such characters, but no digits, which would be moved.
-func rightToLeftAt(s string, u unit) (string, int) {
+func rightToLeftAt(s string, u escapeUnit) (string, int) {
 	if !startsRightToLeft(u) {
 		return "", 0
 	}
 	end, behind := 0, 0 // end is behind the last character of it
 	base, before, count, between := rune(0), rune(0), 0, 0
 	for ; behind < len(s); behind += u.bytes {
-		u = unitAt(s[behind:])
+		u = escapeUnitAt(s[behind:])
 		switch {
 		case startsRightToLeft(u):
 			base, count, between = u.r, 0, 0
-		case u.kind == Plain && unicode.IsMark(u.r) && count < maxMarks && between == 0 && canCarryMark(base, before, u.r):
+		case u.kind == SpanPlain && unicode.IsMark(u.r) && count < maxMarks && between == 0 &&
+			canCarryMark(base, before, u.r):
 			count++
 		case strings.ContainsRune(" ,.-'", u.r) && between < maxBetween:
 			between++
@@ -339,15 +340,15 @@ func rightToLeftAt(s string, u unit) (string, int) {
 // left.
 const maxBetween = 2
 
-func startsRightToLeft(u unit) bool {
-	return u.kind == Plain && unicode.Is(rightToLeft, u.r) && !unicode.IsMark(u.r) && !unicode.IsNumber(u.r)
+func startsRightToLeft(u escapeUnit) bool {
+	return u.kind == SpanPlain && unicode.Is(rightToLeft, u.r) && !unicode.IsMark(u.r) && !unicode.IsNumber(u.r)
 }
 
 func (t Text) merged() Text {
 	var all Text
 	for i := 0; i < len(t); {
 		end := i + 1
-		for t[i].Kind == Plain && end < len(t) && t[end].Kind == Plain {
+		for t[i].Kind == SpanPlain && end < len(t) && t[end].Kind == SpanPlain {
 			end++
 		}
 		s := t[i]
@@ -379,20 +380,20 @@ func textf(words string, texts ...Text) Text {
 	return all.merged()
 }
 
-// Line is foreign text on one line with every character that is not Visible escaped, and nothing else. It is for the
-// program's own messages: a backslash is not doubled, so that escaped text stays as it is.
-func Line(s string) string {
+// EscapeLine is foreign text on one line with every character that is not Visible escaped, and nothing else. It is for
+// the program's own messages: a backslash is not doubled, so that escaped text stays as it is.
+func EscapeLine(s string) string {
 	return escapeInvisible(s, func(r rune) bool { return false })
 }
 
-// Lines is Line for text of several lines.
-func Lines(s string) string {
+// EscapeLines is EscapeLine for text of several lines.
+func EscapeLines(s string) string {
 	return escapeInvisible(s, func(r rune) bool { return r == '\n' })
 }
 
-// JSON spells every character of a JSON text that is not Visible as \uXXXX, except the white space between values. The
-// meaning stays the same.
-func JSON(text []byte) []byte {
+// EscapeJSON spells every character of a JSON text that is not Visible as \uXXXX, except the white space between
+// values. The meaning stays the same.
+func EscapeJSON(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
@@ -413,7 +414,7 @@ func JSON(text []byte) []byte {
 func escapeInvisible(s string, keep func(rune) bool) string {
 	var b strings.Builder
 	for len(s) > 0 {
-		u := unitAt(s)
+		u := escapeUnitAt(s)
 		if u.r == '"' || u.r == '\\' || keep(u.r) {
 			u.shown = string(u.r)
 		}

@@ -1,4 +1,4 @@
-package show_test
+package people_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/badinput"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 )
 
 func TestB3WhatOneCannotSeeIsEscaped(t *testing.T) {
@@ -39,8 +39,8 @@ func TestB3WhatOneCannotSeeIsEscaped(t *testing.T) {
 		"שלום, עולם 5 אב":                      `"\rtl{שלום, עולם} 5 \rtl{אב}"`,
 		"\u05d0(\u05d1)":                       `"\rtl{א}(\rtl{ב})"`,
 	} {
-		require.Equal(t, want, show.Quoted(in).String())
-		require.Equal(t, want, `"`+show.Bare(in).String()+`"`)
+		require.Equal(t, want, people.QuotedText(in).String())
+		require.Equal(t, want, `"`+people.BareText(in).String()+`"`)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestB3RunsAreCounted(t *testing.T) {
 		strings.Repeat("=", 50):               strings.Repeat("=", 50),
 		strings.Repeat(`\`, 8):                strings.Repeat(`\\`, 8),
 	} {
-		require.Equal(t, want, show.Bare(in).String())
+		require.Equal(t, want, people.BareText(in).String())
 	}
 }
 
@@ -79,16 +79,16 @@ func TestB3LookAlikesAreMarked(t *testing.T) {
 		"gססgle":                `g\rtl{סס}gle\{mixed scripts}`,
 		"paypa1 ışık straße":    "paypa1 ışık straße",
 	} {
-		require.Equal(t, want, show.Bare(in).String())
+		require.Equal(t, want, people.BareText(in).String())
 	}
 }
 
 func TestB3HeapsOfMarksAreTakenApart(t *testing.T) {
-	require.Equal(t, `a`+strings.Repeat(`\u{0300}`, 3), show.Bare("a"+strings.Repeat("\u0300", 3)).String())
-	require.Equal(t, "\u0e01\u0e34\u0e48\u0e4c"+`\u{0E49}\u{0E4A}`, show.Bare("\u0e01\u0e34\u0e48\u0e4c\u0e49\u0e4a").String())
-	require.Equal(t, `f\u{0336}r\u{0336}`, show.Bare("f\u0336r\u0336").String())
-	require.Equal(t, `x\u{20DD}`, show.Bare("x\u20dd").String())
-	require.Equal(t, `ж\u{0488}`, show.Bare("ж\u0488").String())
+	require.Equal(t, `a`+strings.Repeat(`\u{0300}`, 3), people.BareText("a"+strings.Repeat("\u0300", 3)).String())
+	require.Equal(t, "\u0e01\u0e34\u0e48\u0e4c"+`\u{0E49}\u{0E4A}`, people.BareText("\u0e01\u0e34\u0e48\u0e4c\u0e49\u0e4a").String())
+	require.Equal(t, `f\u{0336}r\u{0336}`, people.BareText("f\u0336r\u0336").String())
+	require.Equal(t, `x\u{20DD}`, people.BareText("x\u20dd").String())
+	require.Equal(t, `ж\u{0488}`, people.BareText("ж\u0488").String())
 }
 
 // Every string of the corpus is shown with visible characters alone, and all of it.
@@ -99,16 +99,16 @@ func TestB3TheCorpusIsShownHarmlesslyAndCompletely(t *testing.T) {
 }
 
 // escapeInvisible holds a text to what every channel relies on.
-func escapeInvisible(t require.TestingT, shown show.Text, of string) {
+func escapeInvisible(t require.TestingT, shown people.Text, of string) {
 	for i, s := range shown {
 		require.NotEmpty(t, s.Text, of)
 		require.NotContains(t, s.Text, "\n", of)
 		for _, r := range s.Text {
-			require.True(t, show.Visible(r), "%s: %U", of, r)
+			require.True(t, people.Visible(r), "%s: %U", of, r)
 		}
-		if s.Kind == show.Plain {
+		if s.Kind == people.SpanPlain {
 			require.NotContains(t, s.Text, `\`, of)
-			require.False(t, i > 0 && shown[i-1].Kind == show.Plain, "%s: two plain spans", of)
+			require.False(t, i > 0 && shown[i-1].Kind == people.SpanPlain, "%s: two plain spans", of)
 		}
 	}
 	require.NoError(t, badinput.CheckHarmless(shown.String()), of)
@@ -132,7 +132,7 @@ func anything() *rapid.Generator[string] {
 func TestB3NoTwoStringsAreShownAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anything().Draw(t, "a"), anything().Draw(t, "b")
-		for _, of := range []func(string) show.Text{show.Quoted, show.Bare} {
+		for _, of := range []func(string) people.Text{people.QuotedText, people.BareText} {
 			require.Equal(t, a == b, of(a).String() == of(b).String(), "%s", of(a))
 		}
 		whole(t, a)
@@ -141,9 +141,9 @@ func TestB3NoTwoStringsAreShownAlike(t *testing.T) {
 
 // whole holds that a string is shown harmlessly, and can be had back from what is shown.
 func whole(t require.TestingT, s string) {
-	shown := show.Bare(s)
+	shown := people.BareText(s)
 	escapeInvisible(t, shown, s)
-	escapeInvisible(t, show.Quoted(s), s)
+	escapeInvisible(t, people.QuotedText(s), s)
 	got, err := badinput.Unescape(shown.String())
 	require.NoError(t, err, "%s", shown)
 	require.Equal(t, s, got, "%s", shown)
@@ -157,19 +157,20 @@ func FuzzEscape(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		whole(t, s)
-		require.NotContains(t, show.Line(s), "\n")
-		require.Equal(t, strings.ReplaceAll(show.Lines(s), "\n", `\n`), show.Line(s))
+		require.NotContains(t, people.EscapeLine(s), "\n")
+		require.Equal(t, strings.ReplaceAll(people.EscapeLines(s), "\n", `\n`), people.EscapeLine(s))
 	})
 }
 
-// Quotes, as JSON has them, stay readable where nothing stands in quotes around a text; what was written is still told apart.
+// Quotes, as JSON has them, stay readable where nothing stands in quotes around a text; what was written is still told
+// apart.
 func TestB3QuotesMayStayAsTheyAre(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"a": 1}`:     `{"a": 1}`,
 		`{"a": "\"}"}`: `{"a": "\\"}"}`,
 		"\"\u202e\"":   `"\u{202E}"`,
 	} {
-		shown := show.PlainQuotes(show.Bare(in)).String()
+		shown := people.PlainQuotes(people.BareText(in)).String()
 		require.Equal(t, want, shown)
 		back, err := badinput.Unescape(shown)
 		require.NoError(t, err)
@@ -192,11 +193,12 @@ func TestWords(t *testing.T) {
 		"שלום\nworld":                     `\rtl{שלום}` + "\nworld",
 		"":                                "",
 	} {
-		require.Equal(t, want, show.Words(in).String(), "%q", in)
+		require.Equal(t, want, people.ConversationText(in).String(), "%q", in)
 	}
 }
 
-// Digits that are not 0 to 9 are marked wherever they stand: many look like other ones, and a program may read them as what they are.
+// Digits that are not 0 to 9 are marked wherever they stand: many look like other ones, and a program may read them as
+// what they are.
 func TestB3DigitsOfOtherScriptsAreMarked(t *testing.T) {
 	const mark = `\{digits of another script}`
 	for in, want := range map[string]string{
@@ -215,11 +217,11 @@ func TestB3DigitsOfOtherScriptsAreMarked(t *testing.T) {
 		"שלום ١٢٣ שלום": `\rtl{שלום} ١٢٣` + mark + ` \rtl{שלום}`,
 		"paypa1 𝟏":      `paypa1 𝟏\{odd letters}`,
 	} {
-		require.Equal(t, want, show.Foreign(in).String())
-		require.Equal(t, want, show.Bare(in).String())
+		require.Equal(t, want, people.ForeignText(in).String())
+		require.Equal(t, want, people.BareText(in).String())
 		whole(t, in)
 	}
-	lines, _ := show.ReadArguments([]byte(`{"amount":"৪00","৪":1}`), nil)
+	lines, _ := people.ReadArguments([]byte(`{"amount":"৪00","৪":1}`), nil)
 	require.Equal(t, `amount "৪00`+mark+`"`, lines[0].Label.String()+" "+lines[0].Value.String())
 	require.Equal(t, `"৪`+mark+`"`, lines[1].Label.String())
 }

@@ -1,8 +1,8 @@
-// Package show turns a request into one Document: in one sentence what would happen, the complete arguments, what they
-// depend on, warnings, who decides until when, and last what the model said, marked as untrusted (approvals.md, B1 to
-// B4). Every odd character is escaped and every secret masked. Pages, mails, messages and terminals lay out the same
-// Document.
-package show
+package people
+
+// This file and those named document… turn a request into one Document: in one sentence what would happen, the complete
+// arguments, what they depend on, warnings, who decides until when, and last what the model said, marked as untrusted
+// (approvals.md, B1 to B4). Every odd character is escaped and every secret masked.
 
 import (
 	"fmt"
@@ -11,24 +11,24 @@ import (
 	"strings"
 )
 
-// Kind says how a span is to be read.
-type Kind string
+// SpanKind says how a span is to be read.
+type SpanKind string
 
-// The kinds. A span of a kind other than Plain and Time replaces text.
+// The kinds. A span of a kind other than SpanPlain and SpanTime replaces text.
 const (
-	Plain       Kind = ""
-	Escape      Kind = "escape" // \u{202E}: a character that cannot be seen, or is taken for another
-	Count       Kind = "count"  // \{12 spaces}: a run of what cannot be seen
-	Mixed       Kind = "mixed"  // \{mixed scripts}: a mark behind a word that is not what it looks like
-	Masked      Kind = "masked" // \{masked, …}: in place of a secret
-	RightToLeft Kind = "rtl"    // right-to-left text, to be isolated (<bdi>); String writes \rtl{…}
-	Time        Kind = "time"   // a time, as FormatTimeIn writes it
+	SpanPlain       SpanKind = ""
+	SpanEscape      SpanKind = "escape" // \u{202E}: a character that cannot be seen, or is taken for another
+	SpanCount       SpanKind = "count"  // \{12 spaces}: a run of what cannot be seen
+	SpanMixed       SpanKind = "mixed"  // \{mixed scripts}: a mark behind a word that is not what it looks like
+	SpanMasked      SpanKind = "masked" // \{masked, …}: in place of a secret
+	SpanRightToLeft SpanKind = "rtl"    // right-to-left text, to be isolated (<bdi>); String writes \rtl{…}
+	SpanTime        SpanKind = "time"   // a time, as FormatTimeIn writes it
 )
 
 // Span is a piece of text that holds visible characters alone: no control, no format character, no line end.
 type Span struct {
 	Text string
-	Kind Kind
+	Kind SpanKind
 }
 
 // Text is foreign text in harmless spans.
@@ -39,7 +39,7 @@ type Text []Span
 func (t Text) String() string {
 	var all strings.Builder
 	for _, s := range t {
-		if s.Kind == RightToLeft {
+		if s.Kind == SpanRightToLeft {
 			all.WriteString(`\rtl{` + s.Text + `}`)
 			continue
 		}
@@ -61,28 +61,28 @@ type Document struct {
 
 // Section is some lines under a title.
 type Section struct {
-	Name      Name
+	Name      SectionName
 	Title     string // words of ours and names of the definition
 	Untrusted bool   // a model, a tool or the API's caller says so; nobody vouches for it
 	Rows      []Row
 }
 
-// Name says which section it is.
-type Name string
+// SectionName says which section it is.
+type SectionName string
 
 // The sections, in order.
 const (
-	Remark    Name = "remark"    // what was asked or answered just now; of messages alone
-	Arguments Name = "arguments" // complete; of a request about tools, those of each call
-	Depends   Name = "depends"   // what the request depends on
-	Warnings  Name = "warnings"
-	Who       Name = "who"   // who decides, and until when
-	About     Name = "about" // the other facts that the runtime vouches for
-	Tool      Name = "tool"  // the facts about one of several tools
-	History   Name = "history"
-	Claim     Name = "claim" // what the API's caller says
-	Asks      Name = "asks"  // what a tool asks
-	Says      Name = "says"  // what the model said
+	SectionRemark    SectionName = "remark"    // what was asked or answered just now; of messages alone
+	SectionArguments SectionName = "arguments" // complete; of a request about tools, those of each call
+	SectionDepends   SectionName = "depends"   // what the request depends on
+	SectionWarnings  SectionName = "warnings"
+	SectionWho       SectionName = "who"   // who decides, and until when
+	SectionAbout     SectionName = "about" // the other facts that the runtime vouches for
+	SectionTool      SectionName = "tool"  // the facts about one of several tools
+	SectionHistory   SectionName = "history"
+	SectionClaim     SectionName = "claim" // what the API's caller says
+	SectionAsks      SectionName = "asks"  // what a tool asks
+	SectionSays      SectionName = "says"  // what the model said
 )
 
 // Row is one line of a section. An object or array among arguments is a line of its own; its members follow, one level
@@ -110,7 +110,7 @@ func (r Row) Text() Text {
 func (d Document) Fact(name string) Text {
 	for _, s := range d.Sections {
 		for _, l := range s.Rows {
-			if l.Name == name && s.Name != Tool {
+			if l.Name == name && s.Name != SectionTool {
 				return l.Value
 			}
 		}
@@ -119,7 +119,7 @@ func (d Document) Fact(name string) Text {
 }
 
 // Only returns the document with the sections of these names alone, for a channel without room for all.
-func (d Document) Only(names ...Name) Document {
+func (d Document) Only(names ...SectionName) Document {
 	other := func(s Section) bool { return !slices.Contains(names, s.Name) }
 	d.Sections = slices.DeleteFunc(slices.Clone(d.Sections), other)
 	return d
@@ -147,7 +147,7 @@ func WriteText(w io.Writer, d Document) error {
 			switch {
 			case l.Name != "":
 				text = slices.Concat(ownText(fmt.Sprintf("%-11s", l.Label.String()+" ")), l.Value).merged()
-			case s.Untrusted && len(l.Label) == 0 && s.Name != Asks: // what a tool asks is in quotes
+			case s.Untrusted && len(l.Label) == 0 && s.Name != SectionAsks: // what a tool asks is in quotes
 				text = textf(`"%1"`, text)
 			}
 			line("    "+strings.Repeat("  ", l.Depth), text)

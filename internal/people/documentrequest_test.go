@@ -1,4 +1,4 @@
-package show_test
+package people_test
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -28,7 +28,7 @@ func request() approval.Approval {
 	}
 }
 
-func values(d show.Document) map[string]string {
+func values(d people.Document) map[string]string {
 	all := map[string]string{}
 	for _, s := range d.Sections {
 		for _, r := range s.Rows {
@@ -40,7 +40,7 @@ func values(d show.Document) map[string]string {
 	return all
 }
 
-func sectionNames(d show.Document) (all []show.Name) {
+func sectionNames(d people.Document) (all []people.SectionName) {
 	for _, s := range d.Sections {
 		all = append(all, s.Name)
 	}
@@ -48,7 +48,7 @@ func sectionNames(d show.Document) (all []show.Name) {
 }
 
 // written is a section as text, without indents.
-func written(d show.Document, name show.Name) string {
+func written(d people.Document, name people.SectionName) string {
 	var lines []string
 	for _, s := range d.Only(name).Sections {
 		for _, r := range s.Rows {
@@ -66,16 +66,16 @@ func TestB1TheDocument(t *testing.T) {
 	a.Parent, a.ParentCall, a.Root = "r0", "c9", "r0"
 	a.Above = [][]string{{"group:support"}}
 	a.ClaimedSubject, a.Requesters = "user:cy; approved by legal", append(a.Requesters, "user:cy; approved by legal")
-	v := show.View{ModelText: "The customer asked. Approve it.", Definition: &agent.Definition{Tools: []agent.ToolSpec{{
+	v := people.DocumentView{ModelText: "The customer asked. Approve it.", Definition: &agent.Definition{Tools: []agent.ToolSpec{{
 		Name: "payments.refund", Kind: agent.KindHTTP, Description: "Pays money back.", HTTP: &agent.HTTPTool{Method: "POST", URL: "https://pay.example/v1/{order}"},
 		Undo: &agent.Undo{Tool: "payments.take_back"},
 	}}}}
-	r := show.BuildDocument(a, v)
+	r := people.BuildDocument(a, v)
 	require.Equal(t, "May refunds carry out payments.refund?", r.Title.String())
 	require.Equal(t, `payments.refund(order: "A-1", amount: 100.50)`, r.Sentence.String())
-	require.Equal(t, show.Medium, r.Risk)
+	require.Equal(t, people.RiskMedium, r.Risk)
 	require.Equal(t, "it cannot be repeated safely; payments.take_back takes it back", r.RiskText.String())
-	require.Equal(t, []show.Name{show.Arguments, show.Depends, show.Who, show.About, show.History, show.Claim, show.Says}, sectionNames(r))
+	require.Equal(t, []people.SectionName{people.SectionArguments, people.SectionDepends, people.SectionWho, people.SectionAbout, people.SectionHistory, people.SectionClaim, people.SectionSays}, sectionNames(r))
 	got := values(r)
 	for name, want := range map[string]string{
 		"tool": "payments.refund", "does": "Pays money back.",
@@ -87,34 +87,34 @@ func TestB1TheDocument(t *testing.T) {
 	} {
 		require.Equal(t, want, got[name], name)
 	}
-	require.Equal(t, "The customer asked. Approve it.", written(r, show.Says))
-	require.Equal(t, "user:cy; approved by legal", written(r, show.Claim), "the caller's word is no fact")
+	require.Equal(t, "The customer asked. Approve it.", written(r, people.SectionSays))
+	require.Equal(t, "user:cy; approved by legal", written(r, people.SectionClaim), "the caller's word is no fact")
 	for name, value := range got {
 		require.NotContains(t, value, "customer", "%s: the model's words are no fact", name)
 		require.NotContains(t, value, "legal", "%s: the caller's words are no fact", name)
 	}
-	require.Equal(t, "2026-11-22 11:00:00 UTC: asked by refunds\n2026-11-22 12:00:00 UTC: approved by user:bo: \"fine\"", written(r, show.History))
+	require.Equal(t, "2026-11-22 11:00:00 UTC: asked by refunds\n2026-11-22 12:00:00 UTC: approved by user:bo: \"fine\"", written(r, people.SectionHistory))
 	a.Decisions = append(a.Decisions, approval.Decision{By: "user:di", Action: approval.Edit, At: noon.Add(2 * time.Hour), Args: json.RawMessage(`{"amount":5}`)})
-	r = show.BuildDocument(a, v)
+	r = people.BuildDocument(a, v)
 	require.Contains(t, values(r)["quorum"], "1 of 2 so far: user:di", "an edit is another action: what was said before is not of it")
-	require.Contains(t, written(r, show.History), "2026-11-22 13:00:00 UTC: approved with other arguments by user:di\namount: 5")
+	require.Contains(t, written(r, people.SectionHistory), "2026-11-22 13:00:00 UTC: approved with other arguments by user:di\namount: 5")
 
 	again := request() // what an edited call depends on has changed since
 	again.EditedBy = "user:di"
-	require.Equal(t, "edited: the arguments are those of user:di, who changed the model's", written(show.BuildDocument(again, v), show.Warnings))
+	require.Equal(t, "edited: the arguments are those of user:di, who changed the model's", written(people.BuildDocument(again, v), people.SectionWarnings))
 	again.OriginalArgs = json.RawMessage(`{"amount":5}`)
 	require.Equal(t, `edited: the arguments are a person's; user:di had changed those of the model to {"amount":5}`,
-		written(show.BuildDocument(again, v), show.Warnings))
+		written(people.BuildDocument(again, v), people.SectionWarnings))
 	again.Status, again.Decisions = approval.Voided, []approval.Decision{{By: "user:di", Action: approval.Approve, At: noon}}
-	require.Contains(t, written(show.BuildDocument(again, v), show.History),
+	require.Contains(t, written(people.BuildDocument(again, v), people.SectionHistory),
 		"approved by user:di\nvoid: before the approved call ran, what it depends on or the policy changed; it is asked about again")
 	again.Quorum = 2
-	require.Contains(t, written(show.BuildDocument(again, v), show.History), "\nvoid: the policy changed, and it is asked about again, or the call")
+	require.Contains(t, written(people.BuildDocument(again, v), people.SectionHistory), "\nvoid: the policy changed, and it is asked about again, or the call")
 	again.Kind = approval.KindOutcome
-	require.Contains(t, written(show.BuildDocument(again, v), show.History), "\nvoid: what became of the call is known without an answer")
-	require.Contains(t, values(show.BuildDocument(again, v))["expires"], "UTC, then the model is told that nobody knows")
+	require.Contains(t, written(people.BuildDocument(again, v), people.SectionHistory), "\nvoid: what became of the call is known without an answer")
+	require.Contains(t, values(people.BuildDocument(again, v))["expires"], "UTC, then the model is told that nobody knows")
 	again.Decisions = []approval.Decision{{By: "user:di", Action: approval.ReportError, At: noon.Add(time.Hour), Args: json.RawMessage(`"no funds"`)}}
-	require.Contains(t, written(show.BuildDocument(again, v), show.History), "found to have failed by user:di\n\"no funds\"")
+	require.Contains(t, written(people.BuildDocument(again, v), people.SectionHistory), "found to have failed by user:di\n\"no funds\"")
 }
 
 // A policy that was tightened, or an edit under four eyes, may leave fewer people than a request takes.
@@ -128,24 +128,24 @@ func TestB1TooFewCanApprove(t *testing.T) {
 		"takes 2 .*at most 0 can": {Quorum: 2},
 	} {
 		a.Kind, a.Status = approval.KindCall, approval.Pending
-		require.Regexp(t, want+"|^$", written(show.BuildDocument(a, show.View{}), show.Warnings))
-		require.Equal(t, want == "", written(show.BuildDocument(a, show.View{}), show.Warnings) == "", want)
+		require.Regexp(t, want+"|^$", written(people.BuildDocument(a, people.DocumentView{}), people.SectionWarnings))
+		require.Equal(t, want == "", written(people.BuildDocument(a, people.DocumentView{}), people.SectionWarnings) == "", want)
 		a.Approvers = []string{"group:finance"}
 		a.Above = nil
-		require.Empty(t, written(show.BuildDocument(a, show.View{}), show.Warnings), "nobody knows how many a group has")
+		require.Empty(t, written(people.BuildDocument(a, people.DocumentView{}), people.SectionWarnings), "nobody knows how many a group has")
 	}
 	later := approval.Approval{Kind: approval.KindCall, Status: approval.Pending, Approvers: two[:1], Quorum: 2, EscalatesAt: noon, EscalateTo: two, ExpiresAt: noon.Add(1)}
-	require.Empty(t, written(show.BuildDocument(later, show.View{}), show.Warnings))
+	require.Empty(t, written(people.BuildDocument(later, people.DocumentView{}), people.SectionWarnings))
 }
 
 func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
-	require.NotPanics(t, func() { show.BuildDocument(approval.Approval{}, show.View{}) })
-	got := values(show.BuildDocument(request(), show.View{}))
+	require.NotPanics(t, func() { people.BuildDocument(approval.Approval{}, people.DocumentView{}) })
+	got := values(people.BuildDocument(request(), people.DocumentView{}))
 	require.NotContains(t, got, "target")
 	require.NotContains(t, got, "requester")
 	a := request()
 	a.Approvers = nil
-	require.Equal(t, "nobody", values(show.BuildDocument(a, show.View{}))["approvers"])
+	require.Equal(t, "nobody", values(people.BuildDocument(a, people.DocumentView{}))["approvers"])
 }
 
 func TestB1WhereCallsGo(t *testing.T) {
@@ -158,7 +158,7 @@ func TestB1WhereCallsGo(t *testing.T) {
 		"GET to http://10.0.0.1:8080":          {Kind: agent.KindHTTP, HTTP: &agent.HTTPTool{Method: "GET", URL: "http://user:hunter2@10.0.0.1:8080/{order}"}},
 	} {
 		spec.Name = "payments.refund"
-		r := show.BuildDocument(request(), show.View{Definition: &agent.Definition{Tools: []agent.ToolSpec{spec}}})
+		r := people.BuildDocument(request(), people.DocumentView{Definition: &agent.Definition{Tools: []agent.ToolSpec{spec}}})
 		require.Equal(t, want, values(r)["target"])
 		require.NotContains(t, fmt.Sprint(r), "hunter2")
 		require.NotContains(t, fmt.Sprint(r), "Trust me", "a server's word of itself is no fact")
@@ -169,12 +169,12 @@ func TestB1Risk(t *testing.T) {
 	for _, c := range []struct {
 		effect run.Effect
 		undo   bool
-		want   show.Risk
+		want   people.Risk
 	}{
-		{run.EffectRead, false, show.None}, {run.EffectIdempotent, false, show.Low}, {run.EffectNonIdempotent, true, show.Medium},
-		{run.EffectNonIdempotent, false, show.High}, {"", false, show.High}, {"new", true, show.High},
+		{run.EffectRead, false, people.RiskNone}, {run.EffectIdempotent, false, people.RiskLow}, {run.EffectNonIdempotent, true, people.RiskMedium},
+		{run.EffectNonIdempotent, false, people.RiskHigh}, {"", false, people.RiskHigh}, {"new", true, people.RiskHigh},
 	} {
-		require.Equal(t, c.want, show.RiskOf(c.effect, c.undo), c)
+		require.Equal(t, c.want, people.RiskOf(c.effect, c.undo), c)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 	} {
 		a := request()
 		c.change(&a)
-		got := values(show.BuildDocument(a, show.View{}))
+		got := values(people.BuildDocument(a, people.DocumentView{}))
 		require.Equal(t, []string{c.granted, c.denied, c.asked}, []string{got["if granted"], got["if denied"], got["asks"]})
 		require.Equal(t, a.Undoes != nil, got["undoes"] == "call c0 of run r0")
 	}
@@ -233,12 +233,12 @@ func TestB2ArgumentsAreCompleteAndInOrder(t *testing.T) {
 		a := request()
 		a.Args = json.RawMessage(in)
 		var b strings.Builder
-		require.NoError(t, show.WriteText(&b, show.BuildDocument(a, show.View{}).Only(show.Arguments)))
+		require.NoError(t, people.WriteText(&b, people.BuildDocument(a, people.DocumentView{}).Only(people.SectionArguments)))
 		_, got, _ := strings.Cut(b.String(), "complete\n")
 		require.Equal(t, want, strings.ReplaceAll("\n"+got, "\n    ", "\n")[1:])
 	}
 	long := strings.Repeat("x", 200_000)
-	lines, masked := show.ReadArguments(json.RawMessage(`{"a":"`+long+`"}`), nil)
+	lines, masked := people.ReadArguments(json.RawMessage(`{"a":"`+long+`"}`), nil)
 	require.False(t, masked)
 	require.Equal(t, `"`+long+`"`, lines[0].Value.String())
 }
@@ -255,7 +255,7 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Deny, At: noon, Note: c.Text}}
 		a.Thread = []approval.Remark{{By: "user:bo", At: noon, Text: c.Text}}
 		a.ClaimedSubject = c.Text
-		r := show.BuildDocument(a, show.View{ModelText: c.Text})
+		r := people.BuildDocument(a, people.DocumentView{ModelText: c.Text})
 		require.Len(t, r.Sections[0].Rows, 1, c.Comment)
 		value := r.Sections[0].Rows[0].Value
 		shown := value.String()
@@ -266,12 +266,12 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 			require.Equal(t, c.Text, got, c.Comment)
 		}
 		var text strings.Builder
-		require.NoError(t, show.WriteText(&text, r))
+		require.NoError(t, people.WriteText(&text, r))
 		require.NoError(t, badinput.CheckHarmless(text.String()), c.Comment)
 		a.Args, a.RuleNote, a.Decisions[0].Note, a.Thread[0].Text = json.RawMessage(`{"text":"plain"}`), "plain", "plain", "plain"
 		a.ClaimedSubject = "plain"
 		var plain strings.Builder
-		require.NoError(t, show.WriteText(&plain, show.BuildDocument(a, show.View{ModelText: "plain"})))
+		require.NoError(t, people.WriteText(&plain, people.BuildDocument(a, people.DocumentView{ModelText: "plain"})))
 		more := 0
 		if c.Text == "" { // the policy's note, and the sections of claim and words, are left out
 			more = 6
@@ -286,47 +286,47 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 		a := request()
 		a.Args = badinput.UnmaskableArgs(behind)
 		var got strings.Builder
-		require.NoError(t, show.WriteText(&got, show.BuildDocument(a, show.View{})))
-		require.GreaterOrEqual(t, strings.Count(got.String(), show.Quoted(behind).String()), 3, "%q:\n%s", behind, &got)
+		require.NoError(t, people.WriteText(&got, people.BuildDocument(a, people.DocumentView{})))
+		require.GreaterOrEqual(t, strings.Count(got.String(), people.QuotedText(behind).String()), 3, "%q:\n%s", behind, &got)
 		require.Contains(t, got.String(), `"mallory"`)
 	}
 }
 
 func TestMarkTimes(t *testing.T) {
-	at := show.FormatTime(noon)
-	require.Equal(t, show.Text{{Text: "until "}, {Text: at, Kind: show.Time}, {Text: "."}}, show.MarkTimes("until "+at+"."))
+	at := people.FormatTime(noon)
+	require.Equal(t, people.Text{{Text: "until "}, {Text: at, Kind: people.SpanTime}, {Text: "."}}, people.MarkTimes("until "+at+"."))
 }
 
 // What a request depends on is fields where it is an object, with secrets masked; else one sentence.
 func TestB1WhatItDependsOn(t *testing.T) {
 	a := request()
 	a.Precondition = &run.Checked{Tool: "orders.get", Args: json.RawMessage(`{"order":"A-1"}`), Content: `{"total": 249.00, "customer": {"name": "Ben"}, "apiKey": "hunter2"}`, At: noon}
-	require.Equal(t, `depends on: orders.get of {"order":"A-1"}, read at `+show.FormatTime(noon)+`; read again before the call runs
+	require.Equal(t, `depends on: orders.get of {"order":"A-1"}, read at `+people.FormatTime(noon)+`; read again before the call runs
 total: 249.00
 customer:
 name: "Ben"
 apiKey: \{masked, 7 characters}
-policy: over 50`, written(show.BuildDocument(a, show.View{}), show.Depends))
-	v := show.View{Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Precondition: &agent.Precondition{Tool: "orders.get", Warn: []run.Condition{
+policy: over 50`, written(people.BuildDocument(a, people.DocumentView{}), people.SectionDepends))
+	v := people.DocumentView{Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Precondition: &agent.Precondition{Tool: "orders.get", Warn: []run.Condition{
 		{Path: "/customer/name", Eq: json.RawMessage(`"Ben"`)}, {Path: "/total", Gt: json.RawMessage("249")}, {Path: "/none", Eq: json.RawMessage("1")}}}}}}}
-	marked := func(d show.Document) (labels []string) {
-		for _, row := range d.Only(show.Depends).Sections[0].Rows {
+	marked := func(d people.Document) (labels []string) {
+		for _, row := range d.Only(people.SectionDepends).Sections[0].Rows {
 			if row.Wrong {
 				labels = append(labels, row.Label.String())
 			}
 		}
 		return labels
 	}
-	require.Equal(t, []string{"name"}, marked(show.BuildDocument(a, v)))
-	require.Contains(t, written(show.BuildDocument(a, v), show.Warnings)+"\n", "looks wrong: name is \"Ben\"\n")
+	require.Equal(t, []string{"name"}, marked(people.BuildDocument(a, v)))
+	require.Contains(t, written(people.BuildDocument(a, v), people.SectionWarnings)+"\n", "looks wrong: name is \"Ben\"\n")
 	v.Definition.Tools[0].Precondition.Compare = []string{"/customer/name"}
 	a.Precondition.Content = `{"/customer/name":"Ben"}`
-	require.Equal(t, []string{`"/customer/name"`}, marked(show.BuildDocument(a, v)))
+	require.Equal(t, []string{`"/customer/name"`}, marked(people.BuildDocument(a, v)))
 	a.Precondition.Was = &run.Was{Content: `{"total": 1}`}
-	require.False(t, show.BuildDocument(a, v).Masked, "white space hides nothing")
+	require.False(t, people.BuildDocument(a, v).Masked, "white space hides nothing")
 	a.Precondition.Was = nil
 	a.Precondition.Content = "gone"
-	require.Contains(t, written(show.BuildDocument(a, show.View{}), show.Depends), `orders.get of {"order":"A-1"} says gone, at `+show.FormatTime(noon)+`; read again`)
+	require.Contains(t, written(people.BuildDocument(a, people.DocumentView{}), people.SectionDepends), `orders.get of {"order":"A-1"} says gone, at `+people.FormatTime(noon)+`; read again`)
 }
 
 func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
@@ -337,17 +337,17 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.Thread = []approval.Remark{{By: "user:x", At: noon, Text: "is " + secret + " right?"}}
 	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
 	a.Ticket = &run.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2","pin":1234}`)}
-	v := show.View{ModelText: "I use " + secret, Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}}
+	v := people.DocumentView{ModelText: "I use " + secret, Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}}
 	a.OriginalArgs = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
 	a.Precondition = &run.Checked{
 		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
 		Was: &run.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
 	}
-	r := show.BuildDocument(a, v)
+	r := people.BuildDocument(a, v)
 	require.True(t, r.Masked)
 	all := fmt.Sprintf("%v", r)
 	var text strings.Builder
-	require.NoError(t, show.WriteText(&text, r))
+	require.NoError(t, people.WriteText(&text, r))
 	for _, shown := range []string{all, text.String()} {
 		for _, hidden := range []string{secret, "hunter2", "1234"} {
 			require.NotContains(t, shown, hidden)
@@ -356,7 +356,7 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.Kind, a.Ticket.ResponseSchema = approval.KindInput, json.RawMessage(`{"properties":{"code":{"x-secret":true}}}`)
 	for mode, answer := range map[run.TicketMode]string{run.TicketResult: `{"code":1234}`, run.TicketPass: `{"pin":1234}`} {
 		a.Ticket.Mode, a.Decisions = mode, []approval.Decision{{By: "user:x", Action: approval.Approve, At: noon, Args: json.RawMessage(answer)}}
-		require.NotContains(t, fmt.Sprintf("%v", show.BuildDocument(a, v)), "1234", mode)
+		require.NotContains(t, fmt.Sprintf("%v", people.BuildDocument(a, v)), "1234", mode)
 	}
 	require.Contains(t, text.String(), `
     password: \{masked, 7 characters}
@@ -370,7 +370,7 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
       token: \{masked, 350 characters}
 `)
 	require.Contains(t, text.String(), "masked     secrets are masked; the decision is on what is stored, with them")
-	lines, masked := show.ReadArguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
+	lines, masked := people.ReadArguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
 	require.True(t, masked)
 	var shown []string
 	for _, l := range lines {
@@ -379,25 +379,25 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	require.Equal(t, []string{"whole ", `user \{masked, 3 characters}`, "list ", `[0] \{masked, 1 character}`, "after 1"}, shown, "an object is never masked as a whole")
 	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.BlockedCall{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
 	a.Ticket = nil
-	r = show.BuildDocument(a, v)
+	r = people.BuildDocument(a, v)
 	require.True(t, r.Masked)
 	require.NotContains(t, fmt.Sprintf("%v", r), "hunter2")
 	require.NotContains(t, fmt.Sprintf("%v", r), secret)
-	require.False(t, show.BuildDocument(request(), show.View{}).Masked)
-	require.Equal(t, `{"password":"[masked, 1 character]","a":1}`, show.OneLine([]byte(`{"password":"x","a":1}`)))
-	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, show.MaskedLines("a\n"+secret+"\u202e"))
+	require.False(t, people.BuildDocument(request(), people.DocumentView{}).Masked)
+	require.Equal(t, `{"password":"[masked, 1 character]","a":1}`, people.MaskedJSON([]byte(`{"password":"x","a":1}`)))
+	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, people.MaskedLines("a\n"+secret+"\u202e"))
 }
 
 func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {
 	args := `{"to":"ana","password":"hunter2","tokens":["one","two"],"url":"https://u:hunter2@x.example/","pin":12,"map":{"AKIAIOSFODNN7EXAMPLE":"x"},"n":1.50}`
 	schema := json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)
 	held := func(n int) string { return fmt.Sprintf("[masked %d: kept as it is]", n) }
-	got, err := show.Editable(json.RawMessage(args), schema)
+	got, err := people.EditableArguments(json.RawMessage(args), schema)
 	require.NoError(t, err)
 	want := fmt.Sprintf(`{"to":"ana","password":"%s","tokens":["%s","%s"],"url":"%s","pin":"%s","map":"%s","n":1.50}`, held(1), held(2), held(3), held(4), held(5), held(6))
 	require.Equal(t, want, string(got))
 
-	back, err := show.Restore(got, json.RawMessage(args), schema)
+	back, err := people.RestoreArguments(got, json.RawMessage(args), schema)
 	require.NoError(t, err)
 	require.Equal(t, args, string(back), "untouched, it is what is stored, byte by byte")
 	for edited, want := range map[string]string{
@@ -406,7 +406,7 @@ func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {
 		fmt.Sprintf(`{"n":2, "password":"%s"}`, held(1)):   `{"n":2,"password":"hunter2"}`,
 		fmt.Sprintf(`{"tokens":["%s"]}`, held(2)):          `{"tokens":["one"]}`,
 	} {
-		back, err := show.Restore(json.RawMessage(edited), json.RawMessage(args), schema)
+		back, err := people.RestoreArguments(json.RawMessage(edited), json.RawMessage(args), schema)
 		require.NoError(t, err)
 		require.Equal(t, want, string(back))
 	}
@@ -415,18 +415,18 @@ func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {
 		fmt.Sprintf(`{"password":"x%s"}`, held(1)), fmt.Sprintf(`{"%s":1}`, held(1)), fmt.Sprintf(`{"a":{"password":"%s"}}`, held(1)), fmt.Sprintf(`"%s"`, held(1)),
 		fmt.Sprintf(`{"password":["%s"]}`, held(1)), `{"password":"\u005bmasked 2: kept as it is]"}`,
 	} {
-		_, err := show.Restore(json.RawMessage(edited), json.RawMessage(args), schema)
-		var refused *show.EditError
+		_, err := people.RestoreArguments(json.RawMessage(edited), json.RawMessage(args), schema)
+		var refused *people.EditError
 		require.ErrorAs(t, err, &refused, edited)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
-	_, err = show.Restore(json.RawMessage(`{"a":1,"a":2}`), json.RawMessage(args), schema)
+	_, err = people.RestoreArguments(json.RawMessage(`{"a":1,"a":2}`), json.RawMessage(args), schema)
 	require.Error(t, err, "a key twice")
 
 	literal := `{"to":"[masked 1: kept as it is]","[masked 2":"x","password":"hunter2"}` // stored, and no secret
-	got, err = show.Editable(json.RawMessage(literal), nil)
+	got, err = people.EditableArguments(json.RawMessage(literal), nil)
 	require.NoError(t, err)
-	back, err = show.Restore(got, json.RawMessage(literal), nil)
+	back, err = people.RestoreArguments(got, json.RawMessage(literal), nil)
 	require.NoError(t, err)
 	require.Equal(t, literal, string(back))
 }
@@ -457,7 +457,7 @@ func TestB4WhatIsNotEditedIsRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		args := generated(t)
 		restores(t, args, nil)
-		shown, err := show.Editable(args, nil)
+		shown, err := people.EditableArguments(args, nil)
 		require.NoError(t, err)
 		require.NotContains(t, string(shown), "AKIA")
 		require.NotContains(t, string(shown), "ghp_")
@@ -465,9 +465,9 @@ func TestB4WhatIsNotEditedIsRestored(t *testing.T) {
 }
 
 func restores(t require.TestingT, args, schema json.RawMessage) {
-	shown, err := show.Editable(args, schema)
+	shown, err := people.EditableArguments(args, schema)
 	require.NoError(t, err)
-	back, err := show.Restore(shown, args, schema)
+	back, err := people.RestoreArguments(shown, args, schema)
 	require.NoError(t, err)
 	escaped := strings.NewReplacer("\x7f", `\u007f`) // the same text, in either form
 	require.Equal(t, escaped.Replace(string(args)), escaped.Replace(string(back)))
@@ -482,7 +482,7 @@ func FuzzRestore(f *testing.F) {
 			return
 		}
 		restores(t, args, nil)
-		back, err := show.Restore(json.RawMessage(edited), args, nil)
+		back, err := people.RestoreArguments(json.RawMessage(edited), args, nil)
 		if err == nil {
 			require.True(t, json.Valid(back))
 		}

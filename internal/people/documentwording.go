@@ -1,4 +1,4 @@
-package show
+package people
 
 import (
 	"cmp"
@@ -24,45 +24,45 @@ type Risk string
 
 // The classes.
 const (
-	None   Risk = "none"
-	Low    Risk = "low"
-	Medium Risk = "medium"
-	High   Risk = "high"
+	RiskNone   Risk = "none"
+	RiskLow    Risk = "low"
+	RiskMedium Risk = "medium"
+	RiskHigh   Risk = "high"
 )
 
 // RiskOf is the class of a call of that effect; undo says that a tool can reverse it.
 func RiskOf(e run.Effect, undo bool) Risk {
 	switch {
 	case e == run.EffectRead:
-		return None
+		return RiskNone
 	case e == run.EffectIdempotent:
-		return Low
+		return RiskLow
 	case e == run.EffectNonIdempotent && undo:
-		return Medium
+		return RiskMedium
 	}
-	return High
+	return RiskHigh
 }
 
 // Words are the class as people read it.
 func (r Risk) Words() string {
-	if r == None {
+	if r == RiskNone {
 		return "no risk"
 	}
 	return string(r) + " risk"
 }
 
 // risks are the classes, the lowest first.
-var risks = []Risk{None, Low, Medium, High}
+var risks = []Risk{RiskNone, RiskLow, RiskMedium, RiskHigh}
 
 // riskText is the reason of a class of risk.
 func riskText(e run.Effect, t agent.ToolSpec) Text {
 	switch r := RiskOf(e, t.Undo != nil); {
-	case r == None:
+	case r == RiskNone:
 		return ownText("it changes nothing")
-	case r == Low:
+	case r == RiskLow:
 		return ownText("it changes something, and can be repeated safely")
-	case r == Medium:
-		return textf("it cannot be repeated safely; %1 takes it back", Bare(t.Undo.Tool))
+	case r == RiskMedium:
+		return textf("it cannot be repeated safely; %1 takes it back", BareText(t.Undo.Tool))
 	case t.Name == "":
 		return ownText("it cannot be repeated safely")
 	}
@@ -70,23 +70,23 @@ func riskText(e run.Effect, t agent.ToolSpec) Text {
 }
 
 // targetText is where the call goes, by the definition; empty if the tool's definition is not known.
-func (s *builder) targetText(t agent.ToolSpec) Text {
+func (s *documentBuilder) targetText(t agent.ToolSpec) Text {
 	switch {
 	case t.MCP != nil:
-		return textf("MCP server %1, its tool %2", Bare(t.MCP.Server), Bare(t.MCP.Tool))
+		return textf("MCP server %1, its tool %2", BareText(t.MCP.Server), BareText(t.MCP.Tool))
 	case t.HTTP != nil:
 		u, err := url.Parse(t.HTTP.URL)
 		if err != nil || u.Host == "" {
 			return textf("%1 of %2", ownText(t.HTTP.Method), s.foreignText(t.HTTP.URL))
 		}
 		// The host, which no argument changes; the path contains arguments.
-		return textf("%1 to %2", ownText(t.HTTP.Method), Bare(u.Scheme+"://"+u.Host))
+		return textf("%1 to %2", ownText(t.HTTP.Method), BareText(u.Scheme+"://"+u.Host))
 	case t.Lambda != nil:
-		return textf("function %1", Bare(t.Lambda.Function))
+		return textf("function %1", BareText(t.Lambda.Function))
 	case t.Agent != nil:
-		return textf("agent %1, in a run of its own", Bare(t.Agent.Agent))
+		return textf("agent %1, in a run of its own", BareText(t.Agent.Agent))
 	case t.Kind == agent.KindService:
-		return textf("a service, by event %1", Bare(cmp.Or(t.Event, t.Name)))
+		return textf("a service, by event %1", BareText(cmp.Or(t.Event, t.Name)))
 	case t.Kind == agent.KindInternal:
 		return ownText("this program")
 	}
@@ -136,10 +136,10 @@ func grantText(a approval.Approval) Text {
 		return ownText(of + ", whatever it is called with")
 	case a.Grants == agent.GrantsStanding && ofTool:
 		return textf(of+", and in every run of %1 for %2 or until it is revoked, whatever it is called with",
-			Bare(a.Agent), ownText(exactDuration(standingLife(a))))
+			BareText(a.Agent), ownText(exactDuration(standingLife(a))))
 	case a.Grants == agent.GrantsStanding:
 		return textf("the tool may be called with these very arguments for the rest of the run, and in every run of %1 "+
-			"for %2 or until it is revoked", Bare(a.Agent), ownText(exactDuration(standingLife(a))))
+			"for %2 or until it is revoked", BareText(a.Agent), ownText(exactDuration(standingLife(a))))
 	}
 	return ownText(wordings[a.Kind].grants)
 }
@@ -195,7 +195,7 @@ func QuorumText(a approval.Approval) Text {
 	all := []Text{ownText(fmt.Sprintf("%d different people approve, and one who denies is enough", a.Quorum))}
 	for _, p := range a.Permissions {
 		if a.Kind == approval.KindTools && p.Verdict == "" && p.Quorum > 1 {
-			all = append(all, textf("%1: %2", Bare(p.Tool), count(a.ApprovalsOf(p), p.Quorum)))
+			all = append(all, textf("%1: %2", BareText(p.Tool), count(a.ApprovalsOf(p), p.Quorum)))
 		}
 	}
 	if a.Kind != approval.KindTools {
@@ -220,7 +220,7 @@ func voidedText(a approval.Approval) string {
 	switch {
 	case a.Kind == approval.KindOutcome:
 		return "void: what became of the call is known without an answer"
-	case run.IsSharedBudgetTool(first(a.Tools)):
+	case run.IsSharedBudgetTool(firstOf(a.Tools)):
 		return "void: there is budget again"
 	case a.Kind == approval.KindCall && len(a.CountedApprovals()) >= max(1, a.Quorum):
 		return "void: before the approved call ran, what it depends on or the policy changed; it is asked about again"
@@ -235,7 +235,7 @@ var timesInText = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`)
 func MarkTimes(s string) (t Text) {
 	from := 0
 	for _, at := range timesInText.FindAllStringIndex(s, -1) {
-		t = append(t, Span{Text: s[from:at[0]]}, Span{Text: s[at[0]:at[1]], Kind: Time})
+		t = append(t, Span{Text: s[from:at[0]]}, Span{Text: s[at[0]:at[1]], Kind: SpanTime})
 		from = at[1]
 	}
 	return append(t, Span{Text: s[from:]})
@@ -333,7 +333,7 @@ func countUnits(d time.Duration, u timeUnit) string {
 }
 
 // boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
-func (s *builder) boundsText(b agent.GrantBounds, most string) Text {
+func (s *documentBuilder) boundsText(b agent.GrantBounds, most string) Text {
 	var parts []Text
 	for i, c := range b.When { // like agent.Condition.Words, with values written like those of arguments
 		op, values := c.Operator()

@@ -1,4 +1,4 @@
-package show
+package people
 
 import (
 	"cmp"
@@ -16,19 +16,21 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
-// secrets are found by name and form alone.
-type View struct {
+// DocumentView is what is known of a request besides what is stored with it. With the zero DocumentView, targets are
+// not shown, and secrets are found by name and form alone.
+type DocumentView struct {
 	Definition *agent.Definition // the run's; nil = it is not known
 	ModelText  string            // the model's text beside the call; "" = none
 	Unmasked   bool              // nothing is masked; this is recorded (Desk.RecordUnmasking)
 	Zone       *time.Location    // of times; nil = UTC
 }
 
-func (v View) timeText(t time.Time) Text { return Text{{Text: FormatTimeIn(t, v.Zone), Kind: Time}} }
+func (v DocumentView) timeText(t time.Time) Text {
+	return Text{{Text: FormatTimeIn(t, v.Zone), Kind: SpanTime}}
+}
 
 // tool is the description of a tool by its original name; the zero ToolSpec if the tool is not known.
-func (v View) tool(name string) (t agent.ToolSpec) {
+func (v DocumentView) tool(name string) (t agent.ToolSpec) {
 	if v.Definition != nil {
 		t, _ = v.Definition.Tool(name)
 	}
@@ -36,19 +38,19 @@ func (v View) tool(name string) (t agent.ToolSpec) {
 }
 
 // Schema is the schema of the arguments of a request; nil if it is not known, or the request is about tools.
-func (v View) Schema(a approval.Approval) json.RawMessage {
+func (v DocumentView) Schema(a approval.Approval) json.RawMessage {
 	if a.Kind == approval.KindTools {
 		return nil
 	}
-	return v.tool(first(a.Tools)).Schema
+	return v.tool(firstOf(a.Tools)).Schema
 }
 
 // BuildDocument returns what people are shown of a request, the same on every channel. It reads nothing and has no
 // error: invalid JSON is shown as the bytes it is.
-func BuildDocument(a approval.Approval, v View) Document {
-	s := builder{a: a, view: v}
-	t := v.tool(first(a.Tools))
-	title := textf(wordings[a.Kind].title, Bare(a.Agent), namesText(a.Tools)) // with names of the definition alone
+func BuildDocument(a approval.Approval, v DocumentView) Document {
+	s := documentBuilder{a: a, view: v}
+	t := v.tool(firstOf(a.Tools))
+	title := textf(wordings[a.Kind].title, BareText(a.Agent), namesText(a.Tools)) // with names of the definition alone
 	d := Document{Title: title, Sentence: s.sentence()}
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
@@ -58,22 +60,22 @@ func BuildDocument(a approval.Approval, v View) Document {
 		d.Risk, d.RiskText = RiskOf(a.Effect, t.Undo != nil), riskText(a.Effect, t)
 		d.add(s.argumentsSection("Arguments, complete", a.Args, t.Schema))
 	}
-	d.add(Section{Name: Depends, Title: "What it depends on", Rows: s.dependsRows()})
+	d.add(Section{Name: SectionDepends, Title: "What it depends on", Rows: s.dependsRows()})
 	at := len(d.Sections)
 	warnings := s.warnings()
-	d.add(Section{Name: Who, Title: "Who decides, until when", Rows: s.whoRows()})
-	d.add(Section{Name: About, Title: "About this request", Rows: s.aboutRows(t)})
-	d.add(Section{Name: History, Title: "History", Rows: s.history(t)})
+	d.add(Section{Name: SectionWho, Title: "Who decides, until when", Rows: s.whoRows()})
+	d.add(Section{Name: SectionAbout, Title: "About this request", Rows: s.aboutRows(t)})
+	d.add(Section{Name: SectionHistory, Title: "History", Rows: s.history(t)})
 	claim := aloneRow(s.foreignText(a.ClaimedSubject))
 	says := aloneRow(s.foreignText(v.ModelText))
-	d.add(Section{Claim, "The caller says the run is for (nobody checked it)", true, claim})
-	d.add(Section{Asks, "The tool asks (its own words, not checked)", true, s.questionRows()})
-	d.add(Section{Says, "The model says (its own words, not checked)", true, says})
+	d.add(Section{SectionClaim, "The caller says the run is for (nobody checked it)", true, claim})
+	d.add(Section{SectionAsks, "The tool asks (its own words, not checked)", true, s.questionRows()})
+	d.add(Section{SectionSays, "The model says (its own words, not checked)", true, says})
 	if d.Masked = s.masked; s.masked {
 		warnings.add("masked", ownText("secrets are masked; the decision is on what is stored, with them"))
 	}
 	if len(warnings) > 0 {
-		d.Sections = slices.Insert(d.Sections, at, Section{Name: Warnings, Title: "Warnings", Rows: warnings})
+		d.Sections = slices.Insert(d.Sections, at, Section{Name: SectionWarnings, Title: "Warnings", Rows: warnings})
 	}
 	return d
 }
@@ -85,14 +87,14 @@ func aloneRow(t Text) []Row {
 	return []Row{{Value: t}}
 }
 
-// builder builds a Document and records whether anything was masked.
-type builder struct {
+// documentBuilder builds a Document and records whether anything was masked.
+type documentBuilder struct {
 	a      approval.Approval
-	view   View
+	view   DocumentView
 	masked bool
 }
 
-func first(of []string) string {
+func firstOf(of []string) string {
 	if len(of) == 0 {
 		return ""
 	}
@@ -103,7 +105,7 @@ func first(of []string) string {
 func namesText(of []string) Text {
 	texts := make([]Text, len(of))
 	for i, n := range of {
-		texts[i] = Bare(n)
+		texts[i] = BareText(n)
 	}
 	return joinTexts(texts)
 }
@@ -119,8 +121,8 @@ func FormatTimeIn(t time.Time, zone *time.Location) string {
 // FactTool is the name of the fact that says which tools are asked about.
 const FactTool = "tool"
 
-// labels are the labels of facts that are not their names.
-var labels = map[string]string{
+// factLabels are the labels of facts that are not their names.
+var factLabels = map[string]string{
 	"target": "runs in", "via": "channels", "requester": "started by", "why": "policy", "depends": "depends on",
 	"wrong": "looks wrong", "was": "changed", "stands": "it stands",
 }
@@ -129,12 +131,12 @@ type facts []Row
 
 func (f *facts) add(name string, value Text) {
 	if len(value) > 0 {
-		*f = append(*f, Row{Name: name, Label: ownText(cmp.Or(labels[name], name)), Value: value})
+		*f = append(*f, Row{Name: name, Label: ownText(cmp.Or(factLabels[name], name)), Value: value})
 	}
 }
 
 // dependsRows say what a decision is about besides the arguments.
-func (s *builder) dependsRows() (all facts) {
+func (s *documentBuilder) dependsRows() (all facts) {
 	mode := run.TicketMode("")
 	if s.a.Ticket != nil {
 		mode = s.a.Ticket.Mode
@@ -146,7 +148,7 @@ func (s *builder) dependsRows() (all facts) {
 			all.add("depends", textf("%1; read again before the call runs",
 				s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At)))
 		} else {
-			all.add("depends", textf("%1 of %2, read at %3; read again before the call runs", Bare(k.Tool),
+			all.add("depends", textf("%1 of %2, read at %3; read again before the call runs", BareText(k.Tool),
 				s.jsonText(k.Args, s.view.tool(k.Tool).Schema), s.view.timeText(k.At)))
 		}
 		for _, row := range rows {
@@ -155,7 +157,7 @@ func (s *builder) dependsRows() (all facts) {
 		}
 	}
 	if u := s.a.Undoes; u != nil {
-		all.add("undoes", textf("call %1 of run %2", Bare(u.Call), Bare(u.Run)))
+		all.add("undoes", textf("call %1 of run %2", BareText(u.Call), BareText(u.Run)))
 	}
 	all.add("why", s.foreignText(s.a.RuleNote))
 	return all
@@ -163,8 +165,8 @@ func (s *builder) dependsRows() (all facts) {
 
 // contentRows are the fields of what the request depends on, where it is a JSON object; nil = it is not. What looks
 // wrong by the agent's definition is marked.
-func (s *builder) contentRows() []Row {
-	k, t := s.a.Precondition, s.view.tool(first(s.a.Tools))
+func (s *documentBuilder) contentRows() []Row {
+	k, t := s.a.Precondition, s.view.tool(firstOf(s.a.Tools))
 	content := json.RawMessage(k.Content)
 	if k.IsError || jsonx.JSONKind(content) != '{' || !json.Valid(content) {
 		return nil
@@ -191,7 +193,7 @@ func (s *builder) contentRows() []Row {
 }
 
 // warnings say what looks wrong, and what is not as it was.
-func (s *builder) warnings() (all facts) {
+func (s *documentBuilder) warnings() (all facts) {
 	if s.a.Precondition != nil {
 		for _, row := range s.contentRows() {
 			if row.Wrong {
@@ -209,20 +211,20 @@ func (s *builder) warnings() (all facts) {
 		all.add("too few", ownText(fmt.Sprintf(
 			"it takes %d people to approve it, and at most %d can: it can only be denied, or expire", s.a.Quorum, most)))
 	}
-	original, schema := s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema
+	original, schema := s.a.OriginalArgs, s.view.tool(firstOf(s.a.Tools)).Schema
 	switch {
 	case s.a.EditedBy != "" && original != nil:
 		all.add("edited", textf("the arguments are a person's; %1 had changed those of the model to %2",
-			Bare(s.a.EditedBy), s.jsonText(original, schema)))
+			BareText(s.a.EditedBy), s.jsonText(original, schema)))
 	case s.a.EditedBy != "":
-		all.add("edited", textf("the arguments are those of %1, who changed the model's", Bare(s.a.EditedBy)))
+		all.add("edited", textf("the arguments are those of %1, who changed the model's", BareText(s.a.EditedBy)))
 	case original != nil:
 		all.add("edited", textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
 	}
 	return all
 }
 
-func (s *builder) whoRows() (all facts) {
+func (s *documentBuilder) whoRows() (all facts) {
 	a := s.a
 	all.add("approvers", ApproversText(a.Approvers, a.Above))
 	all.add("quorum", QuorumText(a))
@@ -270,7 +272,7 @@ func (s *builder) whoRows() (all facts) {
 	denied := wordings[a.Kind].denied
 	switch {
 	case a.Kind == approval.KindOutcome:
-	case run.IsBudgetTool(first(a.Tools)):
+	case run.IsBudgetTool(firstOf(a.Tools)):
 		denied = "the run gets no more, and ends"
 	case a.Undoes != nil:
 		denied = "nothing is taken back"
@@ -282,23 +284,24 @@ func (s *builder) whoRows() (all facts) {
 }
 
 // aboutRows are the other facts of approvals.md, B1.
-func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
+func (s *documentBuilder) aboutRows(t agent.ToolSpec) (all facts) {
 	a := s.a
 	all.add(FactTool, namesText(a.Tools))
 	if a.Kind != approval.KindTools {
 		all.add("does", s.descriptionText(t))
 		all.add("target", s.targetText(t))
 	}
-	all.add("agent", Bare(strings.TrimSpace(a.Agent+" "+a.Version)))
-	run := Bare(a.Run)
+	all.add("agent", BareText(strings.TrimSpace(a.Agent+" "+a.Version)))
+	run := BareText(a.Run)
 	if a.Kind != approval.KindTools && len(a.Calls) > 0 {
-		run = textf("%1, call %2", run, Bare(a.Call()))
+		run = textf("%1, call %2", run, BareText(a.Call()))
 	}
 	all.add("run", run)
 	if a.Root != "" {
-		all.add("below", textf("call %1 of run %2, for run %3", Bare(a.ParentCall), Bare(a.Parent), Bare(a.Root)))
+		all.add("below", textf("call %1 of run %2, for run %3", BareText(a.ParentCall), BareText(a.Parent), BareText(a.Root)))
 	}
-	// The authenticated people who started the run. The subject that the API's caller claims is no fact: see Claim.
+	// The authenticated people who started the run. The subject that the API's caller claims is no fact: see
+	// SectionClaim.
 	var requesters []Text
 	for _, id := range a.Requesters {
 		if id != a.ClaimedSubject {
@@ -311,7 +314,7 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 }
 
 // descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.
-func (s *builder) descriptionText(t agent.ToolSpec) Text {
+func (s *documentBuilder) descriptionText(t agent.ToolSpec) Text {
 	if t.MCP != nil {
 		return nil
 	}
@@ -336,7 +339,7 @@ func ApproversText(approvers []string, above [][]string) Text {
 	return fitTexts(all, "; and at once ", math.MaxInt)
 }
 
-func (s *builder) history(t agent.ToolSpec) []Row {
+func (s *documentBuilder) history(t agent.ToolSpec) []Row {
 	a := s.a
 	type event struct {
 		at    time.Time
@@ -357,7 +360,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 			answers = t.Schema
 		}
 	}
-	add(a.RequestedAt, nil, ownText("asked by "), Bare(a.Agent))
+	add(a.RequestedAt, nil, ownText("asked by "), BareText(a.Agent))
 	if !a.EscalatedAt.IsZero() {
 		add(a.EscalatedAt, nil, ownText("asked as well: "), namesText(a.EscalateTo))
 	}
@@ -397,14 +400,16 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 }
 
 // noteText is what a person wrote, behind the words before it.
-func (s *builder) noteText(text string) Text {
+func (s *documentBuilder) noteText(text string) Text {
 	if text == "" {
 		return nil
 	}
 	return textf(`: "%1"`, s.foreignText(text))
 }
 
-func (s *builder) checkedText(tool string, args json.RawMessage, content string, failed bool, at time.Time) Text {
+func (s *documentBuilder) checkedText(
+	tool string, args json.RawMessage, content string, failed bool, at time.Time,
+) Text {
 	words := "%1 of %2 says %3, at %4"
 	if failed {
 		words = "%1 of %2 failed: %3, at %4"
@@ -413,11 +418,11 @@ func (s *builder) checkedText(tool string, args json.RawMessage, content string,
 	if !failed && json.Valid([]byte(content)) {
 		result = s.jsonText(json.RawMessage(content), nil)
 	}
-	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), result, s.view.timeText(at))
+	return textf(words, BareText(tool), s.jsonText(args, s.view.tool(tool).Schema), result, s.view.timeText(at))
 }
 
 // jsonText is a JSON value with secrets masked by its schema and by form; the schema may be nil.
-func (s *builder) jsonText(raw, schema json.RawMessage) Text {
+func (s *documentBuilder) jsonText(raw, schema json.RawMessage) Text {
 	if compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}); err == nil { // as mask.JSON writes it
 		raw = compact
 	}
