@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tools"
@@ -49,9 +48,9 @@ func (f *function) Channels() ([]people.Channel, error) {
 		if err != nil {
 			broken = append(broken, err)
 		} else {
-			o := slack.Options{Clock: f.Ports.Clock, Token: func(ctx context.Context) (string, error) {
+			o := people.SlackOptions{Clock: f.Ports.Clock, Token: func(ctx context.Context) (string, error) {
 				token, err := read(ctx)
-				if err == nil && !slack.ValidToken(token) {
+				if err == nil && !people.ValidSlackToken(token) {
 					err = fmt.Errorf("%s: want a secret that is the token of a bot, xoxb-…", EnvSlackToken)
 					f.watch.disablePart("messages in Slack", err)
 				}
@@ -60,7 +59,7 @@ func (f *function) Channels() ([]people.Channel, error) {
 			if base != "" {
 				o.Base = base + "/api/"
 			}
-			all = append(all, slack.New(o))
+			all = append(all, people.NewSlackChannel(o))
 		}
 	}
 	if from := f.getenv(EnvMailFrom); from != "" {
@@ -90,8 +89,8 @@ func slackURL(getenv func(string) string) (string, error) {
 
 // SlackApp returns the Slack app whose clicks are accepted, with its signing secrets, which are separated by commas.
 // Errors contain no secret.
-func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, error) {
-	secrets := slack.ParseSecrets(signing)
+func SlackApp(getenv func(string) string, signing string) (*people.SlackInteractions, error) {
+	secrets := people.ParseSlackSecrets(signing)
 	if len(secrets) == 0 || slices.ContainsFunc(secrets, func(s string) bool { return len(s) < minSecret }) {
 		return nil, fmt.Errorf("want signing secrets of at least %d characters, with commas between them", minSecret)
 	}
@@ -99,7 +98,7 @@ func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, 
 	if err != nil {
 		return nil, err
 	}
-	return &slack.Interactions{Secrets: secrets, Hooks: base}, nil
+	return &people.SlackInteractions{Secrets: secrets, Hooks: base}, nil
 }
 
 // notifier returns what notifies people of requests, from a function's environment: functions/sweep notifies approvers

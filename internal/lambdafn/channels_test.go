@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
@@ -124,13 +123,13 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	var log bytes.Buffer
 	d := &Deployment{
 		Ports: runtime.Ports{Table: store.NewMemory(), Clock: clock.System()}, People: oneMember{}, Log: observe.NewLogger(&log),
-		Slack: func(context.Context) (*slack.Interactions, error) {
+		Slack: func(context.Context) (*people.SlackInteractions, error) {
 			return SlackApp(env.get, "another-secret-of-the-app,"+signingSecret)
 		},
 	}
 	body, err := workspace.Request(standins.SlackClick{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
 	require.NoError(t, err)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, slack.Path, bytes.NewReader(body))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, people.SlackPath, bytes.NewReader(body))
 	for name, value := range standins.SlackHeaders(signingSecret, time.Now(), body) {
 		r.Header.Set(name, value)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -49,7 +48,7 @@ type Deployment struct {
 	Links        *approval.Links               // nil = the pages are behind no link: a console serves them
 	SignIn       *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
-	Slack func(ctx context.Context) (*slack.Interactions, error)
+	Slack func(ctx context.Context) (*people.SlackInteractions, error)
 	// Live keeps replies while models write them, for streams of their runs; nil = nothing does.
 	Live store.Table
 	// MaxRunning is how many running runs a tenant may have when another one is started; 0 = any number.

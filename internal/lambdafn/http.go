@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
@@ -89,7 +88,7 @@ func startHTTP(
 	f.SignIn, err = signIn(f, linkRing, who)
 	f.watch.disablePart("sign-in", err)
 	if signing := f.secret(EnvSlackSecret); signing != nil {
-		f.Slack = func(ctx context.Context) (*slack.Interactions, error) {
+		f.Slack = func(ctx context.Context) (*people.SlackInteractions, error) {
 			text, err := signing(ctx)
 			if err != nil {
 				return nil, err
@@ -185,7 +184,7 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch p := r.URL.Path; {
-		case p == slack.Path || strings.HasPrefix(p, approval.LinkPath) || p == "/" && d.SignIn == nil:
+		case p == people.SlackPath || strings.HasPrefix(p, approval.LinkPath) || p == "/" && d.SignIn == nil:
 			pages.ServeHTTP(w, r)
 		case d.SignIn == nil || strings.HasPrefix(p, api.Path):
 			served.ServeHTTP(w, r)
@@ -245,7 +244,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 	}
 	log := cmp.Or(d.Log, slog.New(slog.DiscardHandler))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != slack.Path {
+		if r.URL.Path != people.SlackPath {
 			pages.ServeHTTP(w, r)
 			return
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -201,10 +200,11 @@ func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clo
 		return nil, err
 	case token == "":
 		return all, nil
-	case !slack.ValidToken(token):
+	case !people.ValidSlackToken(token):
 		return nil, fmt.Errorf("secret %s: want the token of a bot, xoxb-…", SlackToken)
 	}
-	return append([]people.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
+	slack := people.NewSlackChannel(people.SlackOptions{Token: people.StaticSlackToken(token), Clock: clk})
+	return append([]people.Channel{slack}, all...), nil
 }
 
 // OptionalSecret returns a secret of a laptop; "" if there is none. An error is about the file, whichever secret is

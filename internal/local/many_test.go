@@ -29,7 +29,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mail"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
@@ -362,7 +361,7 @@ func TestSlackListsManyRequests(t *testing.T) {
 	workspace := &standins.Slack{Token: "xoxb-1-canary", Team: "T0ACME", Members: []string{"U0ANA", "U0CLEO"}}
 	at := httptest.NewServer(workspace)
 	t.Cleanup(at.Close)
-	channel := slack.New(slack.Options{Token: slack.Token(workspace.Token), Base: at.URL + "/api/", Clock: clock.System()})
+	channel := people.NewSlackChannel(people.SlackOptions{Token: people.StaticSlackToken(workspace.Token), Base: at.URL + "/api/", Clock: clock.System()})
 	o, mails := crew(t, store.NewMemory(), store.NewMemoryBlobs(), channel, 180)
 	s, err := o.startRun(t)
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/secrets"
 	webpages "github.com/countersign/countersign/internal/web"
@@ -163,7 +163,7 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	}
 	mux := http.NewServeMux()
 	mux.Handle(approval.LinkPath, pages) // no token: the link authenticates the visitor
-	mux.Handle(slack.Path, pages)
+	mux.Handle(people.SlackPath, pages)
 	console, served := newConsole(e, token, as), api.Handler(b)
 	console.API = served
 	mux.Handle("/", console.Handler())
@@ -263,7 +263,7 @@ func (e *engine) newPagesHandler() (http.Handler, error) {
 		if err != nil {
 			return nil, usageErrorf("secret %s: %v", local.SlackSecret, err)
 		}
-		d.Slack = func(context.Context) (*slack.Interactions, error) { return app, nil }
+		d.Slack = func(context.Context) (*people.SlackInteractions, error) { return app, nil }
 	}
 	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,4 +1,4 @@
-package slack_test
+package people_test
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
 )
 
@@ -72,12 +71,12 @@ func newMessage(to people.Person, value string) people.Message {
 }
 
 // newWorkspace is a fake Slack on the loopback interface, and a channel to it.
-func newWorkspace(t *testing.T) (*standins.Slack, *slack.Channel, string) {
+func newWorkspace(t *testing.T) (*standins.Slack, *people.SlackChannel, string) {
 	t.Helper()
 	s := &standins.Slack{Token: token, Team: team, Members: []string{ana.Slack, ben.Slack}}
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
-	return s, slack.New(slack.Options{Token: slack.Token(token), Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
+	return s, people.NewSlackChannel(people.SlackOptions{Token: people.StaticSlackToken(token), Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
 }
 
 // direct is the way to a server without a network, also in a bubble.
@@ -93,10 +92,10 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // newDirect is a channel to a fake Slack without a network.
-func newDirect(s *standins.Slack) *slack.Channel {
+func newDirect(s *standins.Slack) *people.SlackChannel {
 	s.Token, s.Team, s.Members = token, team, []string{ana.Slack}
-	return slack.New(slack.Options{
-		Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System(),
+	return people.NewSlackChannel(people.SlackOptions{
+		Token: people.StaticSlackToken(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System(),
 	})
 }
 
@@ -187,7 +186,7 @@ func (d fakeDirectory) Slack(_ context.Context, in, member string) (string, peop
 
 // postBody sends a body to the interactions as Slack would.
 func postBody(h http.Handler, headers map[string]string, body []byte) int {
-	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(body)))
+	r := httptest.NewRequest(http.MethodPost, people.SlackPath, strings.NewReader(string(body)))
 	for k, v := range headers {
 		r.Header.Set(k, v)
 	}

@@ -1,4 +1,4 @@
-package slack_test
+package people_test
 
 import (
 	"errors"
@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
 )
 
@@ -234,7 +233,7 @@ func TestC1Refused(t *testing.T) {
 				}
 				require.NotContains(t, err.Error(), token)
 				require.NotContains(t, err.Error(), "chair")
-				var refused *slack.RefusedError
+				var refused *people.SlackError
 				require.True(t, errors.As(err, &refused), "%v", err)
 				require.Equal(t, c.code, refused.Code)
 				require.Equal(t, c.permanent, refused.Permanent())
@@ -243,13 +242,13 @@ func TestC1Refused(t *testing.T) {
 	}
 	t.Run("another app's token", func(t *testing.T) {
 		s, _, url := newWorkspace(t)
-		_, err := slack.New(slack.Options{Token: slack.Token("xoxb-other"), Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
+		_, err := people.NewSlackChannel(people.SlackOptions{Token: people.StaticSlackToken("xoxb-other"), Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 		require.ErrorContains(t, err, "invalid_auth")
 		require.NotContains(t, err.Error(), "xoxb")
 		require.Empty(t, s.Messages())
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		_, err := slack.New(slack.Options{Token: slack.Token(token), Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
+		_, err := people.NewSlackChannel(people.SlackOptions{Token: people.StaticSlackToken(token), Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), token)
 	})

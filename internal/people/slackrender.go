@@ -1,4 +1,4 @@
-package slack
+package people
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people"
 )
 
 // The ids of what can be clicked and typed in.
@@ -23,43 +22,43 @@ const (
 	actionNote    = "note"
 )
 
-// render writes a message: the notification text, which quotes nothing, and the blocks. The blocks show all of the
+// renderSlack writes a message: the notification text, which quotes nothing, and the blocks. The blocks show all of the
 // request, or say that they do not and have no buttons (B2).
-func render(m people.Message) (line string, blocks []block) {
+func renderSlack(m Message) (line string, blocks []slackBlock) {
 	line = "Countersign: " + m.Opening()
 	if len(m.Others) > 0 {
-		return line, renderList(m)
+		return line, renderSlackList(m)
 	}
 	d := m.Document()
-	if whole := renderBlocks(m, d, false); fitsSlack(whole) {
+	if whole := renderSlackBlocks(m, d, false); fitsSlack(whole) {
 		return line, whole
 	}
-	short := d.Only(people.SectionRemark, people.SectionWho, people.SectionAbout)
-	if brief := renderBlocks(m, short, true); fitsSlack(brief) {
+	short := d.Only(SectionRemark, SectionWho, SectionAbout)
+	if brief := renderSlackBlocks(m, short, true); fitsSlack(brief) {
 		return line, brief
 	}
 	bare := d.Only()
-	if !fitsSlack(renderBlocks(m, bare, true)) {
+	if !fitsSlack(renderSlackBlocks(m, bare, true)) {
 		m.Link = "" // only an address of thousands of characters does not fit
 	}
-	return line, renderBlocks(m, bare, true)
+	return line, renderSlackBlocks(m, bare, true)
 }
 
-// renderList writes a message about several requests: a line and a link to the page for each, as many as fit. People
-// decide on the pages.
-func renderList(m people.Message) []block {
+// renderSlackList writes a message about several requests: a line and a link to the page for each, as many as fit.
+// People decide on the pages.
+func renderSlackList(m Message) []slackBlock {
 	all := m.Requests()
 	for n := min(len(all), maxBlocks); ; n-- {
-		blocks := []block{subjectHeader(m), section(m.Opening())}
+		blocks := []slackBlock{subjectHeader(m), sectionBlock(m.Opening())}
 		for i, r := range all[:n] {
-			b := section(strconv.Itoa(i+1) + ". " + r.Shown.Sentence.String())
+			b := sectionBlock(strconv.Itoa(i+1) + ". " + r.Shown.Sentence.String())
 			if r.Link != "" {
-				b.Accessory = &element{Type: "button", Action: actionOpen, Text: plainText("Open page"), URL: r.Link}
+				b.Accessory = &slackElement{Type: "button", Action: actionOpen, Text: plainText("Open page"), URL: r.Link}
 			}
 			blocks = append(blocks, b)
 		}
 		if rest := m.Elsewhere(n); rest != "" {
-			blocks = append(blocks, section(rest))
+			blocks = append(blocks, sectionBlock(rest))
 		}
 		if n == 0 || fitsSlack(blocks) {
 			return blocks
@@ -68,26 +67,26 @@ func renderList(m people.Message) []block {
 }
 
 // subjectHeader is a message's subject, if it is not too long for a header; the facts say what the message is about.
-func subjectHeader(m people.Message) block {
-	if h := header(m.Subject()); h.fits() {
+func subjectHeader(m Message) slackBlock {
+	if h := headerBlock(m.Subject()); h.fits() {
 		return h
 	}
-	return header("Countersign")
+	return headerBlock("Countersign")
 }
 
-// renderBlocks writes a document in blocks of any size. Short says that it is not complete.
-func renderBlocks(m people.Message, d people.Document, short bool) []block {
-	blocks := []block{subjectHeader(m)}
+// renderSlackBlocks writes a document in blocks of any size. Short says that it is not complete.
+func renderSlackBlocks(m Message, d Document, short bool) []slackBlock {
+	blocks := []slackBlock{subjectHeader(m)}
 	if len(d.Sentence) > 0 {
-		blocks = append(blocks, section(d.Sentence.String()), section(d.Risk.Words()+": "+d.RiskText.String()))
+		blocks = append(blocks, sectionBlock(d.Sentence.String()), sectionBlock(d.Risk.Words()+": "+d.RiskText.String()))
 	}
-	blocks = append(blocks, section(m.Opening()))
+	blocks = append(blocks, sectionBlock(m.Opening()))
 	for _, s := range d.Sections {
-		blocks = append(blocks, section(s.Title))
+		blocks = append(blocks, sectionBlock(s.Title))
 		for rows := s.Rows; len(rows) > 0; {
-			n := slices.IndexFunc(rows, func(l people.Row) bool { return l.Name != "" })
+			n := slices.IndexFunc(rows, func(l Row) bool { return l.Name != "" })
 			if n == 0 { // facts, in columns
-				facts := block{Type: "section"}
+				facts := slackBlock{Type: "section"}
 				for ; n < min(len(rows), maxFields) && rows[n].Name != ""; n++ {
 					facts.Fields = append(facts.Fields, *plainText(rows[n].Text().String()))
 				}
@@ -103,38 +102,38 @@ func renderBlocks(m people.Message, d people.Document, short bool) []block {
 	}
 	// A click can decide the request if it is about one call, and was sent to an approver.
 	buttons := m.IsPending() && !short && m.Approval.Kind == approval.KindCall && m.Approval.Digest != "" &&
-		m.Occasion != people.Question
+		m.Occasion != Question
 	if short {
-		blocks = append(blocks, section(people.TooLong))
+		blocks = append(blocks, sectionBlock(TooLong))
 	}
 	if m.IsPending() && !buttons {
-		blocks = append(blocks, section(m.Invitation()))
+		blocks = append(blocks, sectionBlock(m.Invitation()))
 	}
 	if buttons {
 		if c := m.Approval.Channels; !c.Allow(agent.ViaSlack) {
-			blocks = append(blocks, section("It is approved by "+c.Words()+", and not in Slack. You may deny it here."))
+			blocks = append(blocks, sectionBlock("It is approved by "+c.Words()+", and not in Slack. You may deny it here."))
 		}
 		label := plainText("Note (optional; if you deny, the agent is told of it as your word)") // sent with either button
-		blocks = append(blocks, block{Type: "input", ID: blockNote, Label: label, Optional: true, Element: &element{
+		blocks = append(blocks, slackBlock{Type: "input", ID: blockNote, Label: label, Optional: true, Element: &slackElement{
 			Type: "plain_text_input", Action: actionNote, MaxLength: maxNote,
 		}})
 	}
 	if row := actionRow(m, buttons); len(row) > 0 {
-		blocks = append(blocks, block{Type: "actions", ID: "decide", Elements: row})
+		blocks = append(blocks, slackBlock{Type: "actions", ID: "decide", Elements: row})
 	}
 	return blocks
 }
 
 // textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does
 // not fit.
-func textBlocks(all []people.Row) []block {
-	var blocks []block
+func textBlocks(all []Row) []slackBlock {
+	var blocks []slackBlock
 	var held []string
 	size := 0
 	flush := func() {
 		if len(held) > 0 {
 			joined := []richText{{Type: "text", Text: verbatim(strings.Join(held, "\n"))}}
-			blocks = append(blocks, block{Type: "rich_text", Elements: []any{
+			blocks = append(blocks, slackBlock{Type: "rich_text", Elements: []any{
 				richTextBlock{Type: "rich_text_preformatted", Elements: joined},
 			}})
 		}
@@ -152,7 +151,7 @@ func textBlocks(all []people.Row) []block {
 	return blocks
 }
 
-func actionRow(m people.Message, buttons bool) []any {
+func actionRow(m Message, buttons bool) []any {
 	var row []any
 	if buttons {
 		// it cannot fail
@@ -167,15 +166,15 @@ func actionRow(m people.Message, buttons bool) []any {
 				"It will not be carried out. The agent is told so, with your note."))
 	}
 	if m.Link != "" {
-		row = append(row, element{Type: "button", Action: actionOpen, Text: plainText("Open page"), URL: m.Link})
+		row = append(row, slackElement{Type: "button", Action: actionOpen, Text: plainText("Open page"), URL: m.Link})
 	}
 	return row
 }
 
-func newButton(action, label, style, value, title, question string) element {
-	return element{
+func newButton(action, label, style, value, title, question string) slackElement {
+	return slackElement{
 		Type: "button", Action: action, Text: plainText(label), Style: style, Value: value,
-		Confirm: &confirm{plainText(title), plainText(question), plainText(label), plainText("Back"), style},
+		Confirm: &slackConfirm{plainText(title), plainText(question), plainText(label), plainText("Back"), style},
 	}
 }
 
@@ -202,21 +201,21 @@ const (
 	maxMessage = 10_000
 )
 
-// block is a Block Kit block with the fields that this package uses.
-type block struct {
-	Type      string   `json:"type"`
-	ID        string   `json:"block_id,omitempty"`
-	Text      *text    `json:"text,omitempty"`
-	Fields    []text   `json:"fields,omitempty"`
-	Accessory *element `json:"accessory,omitempty"` // of a section: a link
-	Elements  []any    `json:"elements,omitempty"`
-	Label     *text    `json:"label,omitempty"`   // of an input
-	Element   *element `json:"element,omitempty"` // of an input
-	Optional  bool     `json:"optional,omitempty"`
+// slackBlock is a Block Kit block with the fields that this package uses.
+type slackBlock struct {
+	Type      string        `json:"type"`
+	ID        string        `json:"block_id,omitempty"`
+	Text      *slackText    `json:"text,omitempty"`
+	Fields    []slackText   `json:"fields,omitempty"`
+	Accessory *slackElement `json:"accessory,omitempty"` // of a section: a link
+	Elements  []any         `json:"elements,omitempty"`
+	Label     *slackText    `json:"label,omitempty"`   // of an input
+	Element   *slackElement `json:"element,omitempty"` // of an input
+	Optional  bool          `json:"optional,omitempty"`
 }
 
-// text is a text object, always plain.
-type text struct {
+// slackText is a text object, always plain.
+type slackText struct {
 	Type  string `json:"type"`
 	Text  string `json:"text"`
 	Emoji bool   `json:"emoji"` // false: :name: is no emoji
@@ -233,31 +232,31 @@ type richText struct {
 	Text string `json:"text"`
 }
 
-type element struct {
-	Type      string   `json:"type"`
-	Action    string   `json:"action_id"`
-	Text      *text    `json:"text,omitempty"`
-	Value     string   `json:"value,omitempty"`
-	URL       string   `json:"url,omitempty"`
-	Style     string   `json:"style,omitempty"`
-	Confirm   *confirm `json:"confirm,omitempty"`
-	MaxLength int      `json:"max_length,omitempty"`
+type slackElement struct {
+	Type      string        `json:"type"`
+	Action    string        `json:"action_id"`
+	Text      *slackText    `json:"text,omitempty"`
+	Value     string        `json:"value,omitempty"`
+	URL       string        `json:"url,omitempty"`
+	Style     string        `json:"style,omitempty"`
+	Confirm   *slackConfirm `json:"confirm,omitempty"`
+	MaxLength int           `json:"max_length,omitempty"`
 }
 
-// confirm is the dialog that a click on a button opens.
-type confirm struct {
-	Title   *text  `json:"title"`
-	Text    *text  `json:"text"`
-	Confirm *text  `json:"confirm"`
-	Deny    *text  `json:"deny"`
-	Style   string `json:"style,omitempty"`
+// slackConfirm is the dialog that a click on a button opens.
+type slackConfirm struct {
+	Title   *slackText `json:"title"`
+	Text    *slackText `json:"text"`
+	Confirm *slackText `json:"confirm"`
+	Deny    *slackText `json:"deny"`
+	Style   string     `json:"style,omitempty"`
 }
 
-func plainText(t string) *text { return &text{Type: "plain_text", Text: verbatim(t)} }
+func plainText(t string) *slackText { return &slackText{Type: "plain_text", Text: verbatim(t)} }
 
-func header(t string) block { return block{Type: "header", Text: plainText(t)} }
+func headerBlock(t string) slackBlock { return slackBlock{Type: "header", Text: plainText(t)} }
 
-func section(t string) block { return block{Type: "section", Text: plainText(t)} }
+func sectionBlock(t string) slackBlock { return slackBlock{Type: "section", Text: plainText(t)} }
 
 // verbatim replaces ampersands that Slack could read as the start of one of its three escapes. Slack does not document
 // whether it unescapes &lt; in plain text.
@@ -269,7 +268,7 @@ func verbatim(t string) string {
 func utf16Length(t string) int { return len(utf16.Encode([]rune(t))) }
 
 // fitsSlack reports whether Slack accepts these blocks.
-func fitsSlack(blocks []block) bool {
+func fitsSlack(blocks []slackBlock) bool {
 	if len(blocks) > maxBlocks {
 		return false
 	}
@@ -282,7 +281,7 @@ func fitsSlack(blocks []block) bool {
 	return err == nil && utf16Length(string(all)) <= maxMessage
 }
 
-func (b block) fits() bool {
+func (b slackBlock) fits() bool {
 	limit := maxText
 	if b.Type == "header" {
 		limit = maxHeader
@@ -304,7 +303,7 @@ func (b block) fits() bool {
 			if utf16Length(e.Elements[0].Text) > maxText {
 				return false
 			}
-		case element:
+		case slackElement:
 			if utf16Length(e.URL) > maxAddress {
 				return false
 			}

@@ -1,4 +1,4 @@
-package slack_test
+package people_test
 
 import (
 	"bytes"
@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/standins"
 )
 
@@ -35,7 +34,7 @@ type office struct {
 	url   string
 	ref   string
 	desk  *fakeDesk
-	in    *slack.Interactions
+	in    *people.SlackInteractions
 	log   *bytes.Buffer
 }
 
@@ -46,7 +45,7 @@ func newOffice(t *testing.T) *office {
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	o := &office{t: t, slack: s, url: at, ref: ref, desk: &fakeDesk{now: m.Approval}, log: &bytes.Buffer{}}
-	o.in = &slack.Interactions{
+	o.in = &people.SlackInteractions{
 		Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: observe.NewLogger(o.log),
 	}
 	return o
@@ -151,21 +150,21 @@ func TestC1Signature(t *testing.T) {
 // The example of Slack's documentation.
 func TestC1SignatureOfTheDocumentation(t *testing.T) {
 	body := "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
-	require.Equal(t, "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503", slack.Sign("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", []byte(body)))
+	require.Equal(t, "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503", people.SignSlack("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", []byte(body)))
 }
 
 // A secret can be replaced while messages are about: both sign until the old one is taken away.
 func TestC1SecretRotation(t *testing.T) {
 	o := newOffice(t)
-	o.in.Secrets = slack.ParseSecrets(" new-secret , " + secret + ",, ")
+	o.in.Secrets = people.ParseSlackSecrets(" new-secret , " + secret + ",, ")
 	require.Len(t, o.in.Secrets, 2)
 	body := o.body(ana.Slack, "approve", "")
 	for _, s := range []string{"new-secret", secret} {
 		require.Equal(t, http.StatusOK, postBody(o.in, standins.SlackHeaders(s, time.Now(), body), body))
 	}
-	o.in.Secrets = slack.ParseSecrets("new-secret")
+	o.in.Secrets = people.ParseSlackSecrets("new-secret")
 	require.Equal(t, http.StatusUnauthorized, postSigned(o.in, body))
-	require.Empty(t, slack.ParseSecrets(" , "))
+	require.Empty(t, people.ParseSlackSecrets(" , "))
 }
 
 // What TestBadPayloads does not have: what Slack does not send is refused, and what it sends and we do not ask for is
@@ -204,7 +203,7 @@ func TestC1Payloads(t *testing.T) {
 	require.Equal(t, 413, postSigned(o.in, large))
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut} {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest(method, slack.Path, strings.NewReader(form(p)))
+		r := httptest.NewRequest(method, people.SlackPath, strings.NewReader(form(p)))
 		for k, v := range standins.SlackHeaders(secret, time.Now(), []byte(form(p))) {
 			r.Header.Set(k, v)
 		}
@@ -311,7 +310,7 @@ func TestC1Updated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := newRequest("x")
 		var finished atomic.Bool
-		in := &slack.Interactions{
+		in := &people.SlackInteractions{
 			Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: (&fakeDesk{now: a}).Decide, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{}),
 			UpdateMessages: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished.Store(true) },
 		}
@@ -365,7 +364,7 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said string
-				in := &slack.Interactions{
+				in := &people.SlackInteractions{
 					Secrets: []string{secret}, Directory: fakeDirectory{}, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{}),
 					Decide: func(ctx context.Context, _ approval.DecisionInput) (approval.Approval, error) {
 						<-ctx.Done()
@@ -401,7 +400,7 @@ func FuzzInteractions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, signature, at string) {
 		a, _ := newRequest("x")
 		d := &fakeDesk{now: a}
-		in := &slack.Interactions{Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: d.Decide, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{})}
+		in := &people.SlackInteractions{Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: d.Decide, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{})}
 		h := map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Slack-Signature": signature, "X-Slack-Request-Timestamp": at}
 		if code := postBody(in, h, body); code != http.StatusUnauthorized || len(d.got) > 0 {
 			t.Fatalf("an unsigned body was answered %d, decided %d", code, len(d.got))
@@ -418,7 +417,7 @@ func FuzzInteractions(f *testing.F) {
 }
 
 var (
-	_ people.Channel   = (*slack.Channel)(nil)
-	_ http.Handler     = (*slack.Interactions)(nil)
+	_ people.Channel   = (*people.SlackChannel)(nil)
+	_ http.Handler     = (*people.SlackInteractions)(nil)
 	_ people.Directory = fakeDirectory{}
 )

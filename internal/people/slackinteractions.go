@@ -1,4 +1,4 @@
-package slack
+package people
 
 import (
 	"bytes"
@@ -22,11 +22,10 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people"
 )
 
-// Path is where Slack sends what is clicked.
-const Path = "/slack/interactions"
+// SlackPath is where Slack sends what is clicked.
+const SlackPath = "/slack/interactions"
 
 // Slack wants a response within three seconds, and a function stops after it. These bound the decision, and all of it.
 const (
@@ -34,14 +33,14 @@ const (
 	answerTimeout = 2600 * time.Millisecond
 )
 
-// Interactions takes decisions from the buttons of messages: POST of Path, without other authentication. A request
-// without a valid signature of the last five minutes is refused before it is parsed. The directory maps the Slack user
-// of the signed payload to a tenant and a person; the desk authorizes the decision. The person sees the result in an
-// ephemeral message; UpdateMessages updates the messages about the request. Logs hold no content. Safe for concurrent
-// use.
-type Interactions struct {
+// SlackInteractions takes decisions from the buttons of messages: POST of SlackPath, without other authentication. A
+// request without a valid signature of the last five minutes is refused before it is parsed. The directory maps the
+// Slack user of the signed payload to a tenant and a person; the desk authorizes the decision. The person sees the
+// result in an ephemeral message; UpdateMessages updates the messages about the request. Logs hold no content. Safe for
+// concurrent use.
+type SlackInteractions struct {
 	Secrets   []string // the app's signing secrets, any of which may sign; none = every request is refused
-	Directory people.Directory
+	Directory Directory
 	// Decide is the desk's. It gets the digest that the message showed, and refuses a decision about another one.
 	Decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	// UpdateMessages updates the messages about a request. It runs while the person who clicked is answered. The handler
@@ -54,26 +53,26 @@ type Interactions struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (in *SlackInteractions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxSlackBody+1))
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusBadRequest)
 		return
-	case len(body) > maxBody:
+	case len(body) > maxSlackBody:
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return
-	case !isVerified(in.Secrets, r.Header, body, in.Clock.Now()):
+	case !isSignedBySlack(in.Secrets, r.Header, body, in.Clock.Now()):
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	p, ok := readPayload(r.Header, body)
+	p, ok := readSlackPayload(r.Header, body)
 	if !ok {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -85,7 +84,7 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // handleClick carries out a click and posts the result to the person who clicked.
-func (in *Interactions) handleClick(ctx context.Context, c click) {
+func (in *SlackInteractions) handleClick(ctx context.Context, c click) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	decided, answer := in.decideClick(ctx, c)
@@ -106,7 +105,7 @@ func (in *Interactions) handleClick(ctx context.Context, c click) {
 
 // decideClick carries out the decision of a click. It returns the answer for the person, and the request if its
 // messages are out of date.
-func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Approval, string) {
+func (in *SlackInteractions) decideClick(ctx context.Context, c click) (approval.Approval, string) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	tenant, p, found, err := in.Directory.Slack(ctx, c.team, c.member)
@@ -121,7 +120,7 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
 		By: p.Principal(), Via: agent.ViaSlack,
 	})
-	if text := people.RefusalText(err); text != "" {
+	if text := RefusalText(err); text != "" {
 		var now approval.Approval
 		if a := approval.RequestIn(err); a != nil {
 			now = *a
@@ -139,12 +138,12 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 	case a.Status == approval.Pending:
 		return a, word + "More people have to approve before it is carried out."
 	default:
-		return a, word + people.OutcomeText(a)
+		return a, word + OutcomeText(a)
 	}
 }
 
-// maxClockSkew is how far the time of a signature may be from now, either way.
-const maxClockSkew = 300 * time.Second
+// maxSlackClockSkew is how far the time of a signature may be from now, either way.
+const maxSlackClockSkew = 300 * time.Second
 
 // The headers of a signed request.
 const (
@@ -152,36 +151,36 @@ const (
 	headerTime      = "X-Slack-Request-Timestamp"
 )
 
-// Sign is Slack's signature of a body: v0= and the HMAC-SHA-256 of v0:seconds:body in hex. Seconds is Unix time.
-func Sign(secret, seconds string, body []byte) string {
+// SignSlack is Slack's signature of a body: v0= and the HMAC-SHA-256 of v0:seconds:body in hex. Seconds is Unix time.
+func SignSlack(secret, seconds string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("v0:" + seconds + ":"))
 	mac.Write(body)
 	return "v0=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// isVerified reports whether one of the secrets signed the body within maxClockSkew. The comparison takes constant
-// time.
-func isVerified(secrets []string, h http.Header, body []byte, now time.Time) bool {
+// isSignedBySlack reports whether one of the secrets signed the body within maxSlackClockSkew. The comparison takes
+// constant time.
+func isSignedBySlack(secrets []string, h http.Header, body []byte, now time.Time) bool {
 	at, given := h.Get(headerTime), h.Get(headerSignature)
 	seconds, err := strconv.ParseUint(at, 10, 40)
 	if err != nil || len(h.Values(headerTime)) != 1 || len(h.Values(headerSignature)) != 1 {
 		return false
 	}
-	if off := now.Sub(time.Unix(int64(seconds), 0)); off > maxClockSkew || off < -maxClockSkew {
+	if off := now.Sub(time.Unix(int64(seconds), 0)); off > maxSlackClockSkew || off < -maxSlackClockSkew {
 		return false
 	}
 	signed := false
 	for _, s := range secrets {
-		ok := s != "" && hmac.Equal([]byte(Sign(s, at, body)), []byte(given))
+		ok := s != "" && hmac.Equal([]byte(SignSlack(s, at, body)), []byte(given))
 		signed = signed || ok
 	}
 	return signed
 }
 
-// ParseSecrets reads the signing secrets of an app, separated by commas, so that a new one can be added before the old
-// one is removed. It skips empty ones.
-func ParseSecrets(text string) []string {
+// ParseSlackSecrets reads the signing secrets of an app, separated by commas, so that a new one can be added before the
+// old one is removed. It skips empty ones.
+func ParseSlackSecrets(text string) []string {
 	var out []string
 	for s := range strings.SplitSeq(text, ",") {
 		if s = strings.TrimSpace(s); s != "" {
@@ -191,11 +190,11 @@ func ParseSecrets(text string) []string {
 	return out
 }
 
-// maxBody bounds the body of an interaction, in bytes.
-const maxBody = 1 << 20
+// maxSlackBody bounds the body of an interaction, in bytes.
+const maxSlackBody = 1 << 20
 
-// payload is Slack's description of a click, with the fields that this package reads.
-type payload struct {
+// slackPayload is Slack's description of a click, with the fields that this package reads.
+type slackPayload struct {
 	Type string `json:"type"`
 	User struct {
 		ID   string `json:"id"`
@@ -226,8 +225,8 @@ type click struct {
 	answer       string // address for the answer
 }
 
-// readPayload reads the payload of a signed request's body: a form with one payload of JSON.
-func readPayload(h http.Header, body []byte) (p payload, ok bool) {
+// readSlackPayload reads the payload of a signed request's body: a form with one payload of JSON.
+func readSlackPayload(h http.Header, body []byte) (p slackPayload, ok bool) {
 	if t, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
 		return p, false
 	}
@@ -236,12 +235,12 @@ func readPayload(h http.Header, body []byte) (p payload, ok bool) {
 		return p, false
 	}
 	raw := []byte(strings.TrimLeft(form["payload"][0], " \t\r\n"))
-	ok = bytes.HasPrefix(raw, []byte("{")) && jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxBody}, &p) == nil
+	ok = bytes.HasPrefix(raw, []byte("{")) && jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxSlackBody}, &p) == nil
 	return p, ok
 }
 
 // parseClick returns the decision in a payload. It is false if there is none, as for a click on a link.
-func (p payload) parseClick() (click, bool) {
+func (p slackPayload) parseClick() (click, bool) {
 	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
 		return click{}, false
 	}
@@ -269,37 +268,39 @@ const (
 
 // ephemeral is an answer that only the person who clicked sees.
 type ephemeral struct {
-	ResponseType    string  `json:"response_type"`
-	ReplaceOriginal bool    `json:"replace_original"`
-	Text            string  `json:"text"`
-	Blocks          []block `json:"blocks"`
+	ResponseType    string       `json:"response_type"`
+	ReplaceOriginal bool         `json:"replace_original"`
+	Text            string       `json:"text"`
+	Blocks          []slackBlock `json:"blocks"`
 }
 
-// errAnswer is all that is said of an answer that was not delivered.
-var errAnswer = errors.New("the answer could not be delivered")
+// errSlackAnswer is all that is said of an answer that was not delivered.
+var errSlackAnswer = errors.New("the answer could not be delivered")
 
 // postAnswer posts the result of a click to the address that Slack sent, if it is an address of Slack.
-func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
-	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(text)}})
+func (in *SlackInteractions) postAnswer(ctx context.Context, address, text string) error {
+	body, err := json.Marshal(ephemeral{
+		ResponseType: "ephemeral", Text: "Countersign", Blocks: []slackBlock{sectionBlock(text)},
+	})
 	want, err1 := url.Parse(cmp.Or(in.Hooks, "https://hooks.slack.com"))
 	u, err2 := url.Parse(address)
 	if cmp.Or(err, err1, err2) != nil || u.Scheme != want.Scheme || u.Host != want.Host || u.User != nil ||
 		u.Opaque != "" || u.Fragment != "" {
-		return errAnswer
+		return errSlackAnswer
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
-		return errAnswer
+		return errSlackAnswer
 	}
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	r.Header.Set("User-Agent", "countersign")
-	resp, err := newHTTPClient(in.HTTP, answerTimeout).Do(r)
+	resp, err := newSlackClient(in.HTTP, answerTimeout).Do(r)
 	if err != nil {
-		return errAnswer
+		return errSlackAnswer
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return errAnswer
+		return errSlackAnswer
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package slack_test
+package people_test
 
 import (
 	"fmt"
