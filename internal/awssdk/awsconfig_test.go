@@ -1,59 +1,14 @@
 package awssdk_test
 
 import (
-	"encoding/json"
-	"io"
-	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/awssdk"
 )
-
-// answer is what a service says to one request; err = the connection breaks.
-type answer struct {
-	status int
-	body   string
-	err    error
-}
-
-func says(status int, body string) answer { return answer{status: status, body: body} }
-
-// service is a service of AWS: it answers in order, the last answer repeating, and keeps what it was asked.
-type service struct {
-	answers []answer
-	asked   []*http.Request
-	bodies  []map[string]any
-}
-
-func (s *service) Do(r *http.Request) (*http.Response, error) {
-	a := s.answers[min(len(s.asked), len(s.answers)-1)]
-	var in map[string]any
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return nil, err
-	}
-	s.asked, s.bodies = append(s.asked, r), append(s.bodies, in)
-	if a.err != nil {
-		return nil, a.err
-	}
-	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.body))}, nil
-}
-
-// config reaches a service; nil = the network does.
-func config(s *service) aws.Config {
-	cfg := aws.Config{
-		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION"),
-	}
-	if s != nil {
-		cfg.HTTPClient = s
-	}
-	return cfg
-}
 
 // setenv is the environment of a deployed function, with one variable changed, and no file of a profile.
 func setenv(t *testing.T, name, value string) {

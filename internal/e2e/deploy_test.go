@@ -32,8 +32,8 @@ import (
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/repotest"
@@ -172,7 +172,7 @@ func startServices(t *testing.T, model *standins.Bedrock, options ...option) *de
 		return aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", ""), BaseEndpoint: &url}
 	}
 	d.sfn = sdksfn.NewFromConfig(at("states"))
-	w, err := awssdk.NewWaiter(at("states"), machine)
+	w, err := lambdafn.NewWaiter(at("states"), machine)
 	require.NoError(t, err)
 	tbl := store.Resend(dynamo.New(cfg, table, draw.Key), clk, draw.Jitter)
 	d.ports = runtime.Ports{

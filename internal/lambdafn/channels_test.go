@@ -17,7 +17,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people"
@@ -187,7 +186,7 @@ func TestRemotesOfAFunction(t *testing.T) {
 	m, cfg := newManager(t, map[string]string{"stack/tools/acme/KEY": "value-1"})
 	private := s.Listener.Addr().String()
 	for prefix, refused := range map[string]string{"stack/tools/": "", "": "there is no such secret"} {
-		all, err := Reach{Secrets: awssdk.NewVault(cfg, prefix, clock.System()), Private: private, Clock: clock.System()}.Remotes()
+		all, err := Reach{Secrets: NewVault(cfg, prefix, clock.System()), Private: private, Clock: clock.System()}.Remotes()
 		require.NoError(t, err)
 		requireEntered(t, all, s.URL, refused)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/observe"
@@ -142,7 +141,7 @@ func TestSecretsAreReadAtRunTime(t *testing.T) {
 	f := must(start(registry.Must(registry.New()), cfg, env.get))
 	require.Empty(t, m.asked, "a cold start reads none")
 	now := clock.System().Now()
-	f.vault = awssdk.NewVault(cfg, "", movable{clock.System(), &now})
+	f.vault = NewVault(cfg, "", movable{clock.System(), &now})
 	read := f.keyRing(EnvKeyRing)
 	for range 2 {
 		ring := must(read())

@@ -69,7 +69,7 @@ func requireNoModel(t *testing.T, err error) {
 }
 
 func modelsOf(cfg aws.Config, getenv func(string) string) Models {
-	vault := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clock.System())
+	vault := NewVault(cfg, getenv(EnvSecretsPrefix), clock.System())
 	return (&function{cfg: cfg, getenv: getenv, vault: vault}).newModels(nil)
 }
 

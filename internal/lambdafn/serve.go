@@ -98,7 +98,7 @@ type function struct {
 	watch    *Observer
 	vault    vault
 	blobs    *s3.Blobs
-	waiter   *awssdk.Waiter
+	waiter   *Waiter
 }
 
 // vault are the secrets that a function may read: those of tenants, and its own by their names.
@@ -120,7 +120,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	if err := checkEnv(cfg, getenv, EnvTable, envBucket, envMachine); err != nil {
 		return nil, err
 	}
-	waiter, err := awssdk.NewWaiter(cfg, getenv(envMachine))
+	waiter, err := NewWaiter(cfg, getenv(envMachine))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", envMachine, err)
 	}
@@ -146,7 +146,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 		TenantBudget: budget,
 	}
 	if name := getenv(envBus); name != "" {
-		bus := awssdk.NewBus(cfg, name, getenv(envMachine))
+		bus := NewBus(cfg, name, getenv(envMachine))
 		ports.Emit, ports.Publish = bus, bus
 	}
 	running, err := readNumber(getenv, EnvMaxRunning, 10_000, "a number of runs, or 0 for no limit")
@@ -155,7 +155,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	}
 	f := &function{
 		cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, blobs: blobs, waiter: waiter,
-		vault: awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clk),
+		vault: NewVault(cfg, getenv(EnvSecretsPrefix), clk),
 	}
 	// of agents that cannot be started here, too
 	shown := runtime.WithCurrentPolicy(runtime.PinnedDefinitions(blobs), r.Agent)

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 )
 
-// StepFunctions serves an engine. Operations other than those of awssdk.Waiter are UnknownOperationException; answers
+// StepFunctions serves an engine. Operations other than those of lambdafn.Waiter are UnknownOperationException; answers
 // hold what that reads.
 func StepFunctions(e *asl.Engine) http.Handler {
 	ops := map[string]func(context.Context, []byte) (any, error){

@@ -18,7 +18,6 @@ import (
 	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/web/api"
@@ -204,8 +203,8 @@ func (d *deployment) tableFindings(ctx context.Context) (found []finding, err er
 }
 
 // vault reads secrets as a function does.
-func (d *deployment) vault(function string) *awssdk.Vault {
-	return awssdk.NewVault(d.cfg, d.env(function, awssdk.EnvSecretsPrefix), d.p.clock)
+func (d *deployment) vault(function string) *lambdafn.Vault {
+	return lambdafn.NewVault(d.cfg, d.env(function, lambdafn.EnvSecretsPrefix), d.p.clock)
 }
 
 // secretFindings look for the secrets that functions name, and those of tools.
@@ -233,7 +232,7 @@ func (d *deployment) secretFindings(ctx context.Context, agents api.Agents) (fou
 	}
 	missing, err := missingSecrets(ctx, d.vault("ToolFunction"), d.tenant, agents, func(name string) string {
 		return fmt.Sprintf("aws secretsmanager create-secret --secret-string … --name %s%s/%s",
-			d.env("ToolFunction", awssdk.EnvSecretsPrefix), d.tenant, name)
+			d.env("ToolFunction", lambdafn.EnvSecretsPrefix), d.tenant, name)
 	})
 	return append(found, missing...), err
 }

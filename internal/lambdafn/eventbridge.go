@@ -1,8 +1,8 @@
-package awssdk
+package lambdafn
 
 // This file puts the events of runs on a bus of Amazon EventBridge: what services are asked, and that runs have ended.
 //
-// An event's source is Source, its detail-type the event's type, and its detail the policy.Outgoing as JSON.
+// An event's source is EventSource, its detail-type the event's type, and its detail the policy.Outgoing as JSON.
 // EventBridge delivers at least once, and so does this: detail.id is the same each time.
 
 import (
@@ -23,6 +23,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
@@ -30,8 +31,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Source is the source of every event.
-const Source = "countersign"
+// EventSource is the source of every event.
+const EventSource = "countersign"
 
 // maxEntry is the largest entry that EventBridge takes, in bytes: source, type and detail together.
 const maxEntry = 1 << 20
@@ -40,15 +41,15 @@ const maxEntry = 1 << 20
 type Bus struct {
 	name string
 	from []string
-	put  Operation[eventbridge.PutEventsInput, eventbridge.PutEventsOutput, eventbridge.Options]
+	put  awssdk.Operation[eventbridge.PutEventsInput, eventbridge.PutEventsOutput, eventbridge.Options]
 }
 
 // NewBus makes the bus of that name, or ARN. From is the ARN of the state machine whose runs the events are of: rules
 // tell one stack's events from another's by it.
 func NewBus(cfg aws.Config, name, from string) *Bus {
 	client := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
-		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = Retryer("InternalException", "InternalFailure")
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.Retryer = awssdk.Retryer("InternalException", "InternalFailure")
 		o.APIOptions = append(o.APIOptions, func(s *middleware.Stack) error {
 			return s.Finalize.Insert(middleware.FinalizeMiddlewareFunc("entry", checkEntry), "Retry", middleware.After)
 		})
@@ -79,17 +80,17 @@ func (b *Bus) Emit(ctx context.Context, e policy.Outgoing) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, err)
 	}
-	if n := len(detail) + len(e.Type) + len(Source); n > maxEntry {
+	if n := len(detail) + len(e.Type) + len(EventSource); n > maxEntry {
 		return fmt.Errorf("%w: it has %d bytes, and a bus takes at most %d", runtime.ErrUndeliverable, n, maxEntry)
 	}
 	_, err = b.put(ctx, &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
-		Source: aws.String(Source), DetailType: &e.Type, Detail: aws.String(string(detail)), EventBusName: &b.name,
+		Source: aws.String(EventSource), DetailType: &e.Type, Detail: aws.String(string(detail)), EventBusName: &b.name,
 		Resources: b.from,
 	}}})
-	if err = Bare(err); err == nil {
+	if err = awssdk.Bare(err); err == nil {
 		return nil
 	}
-	var r *Refusal
+	var r *awssdk.Refusal
 	if errors.As(err, &r) && (unfit[r.Code] || r.Status == http.StatusRequestEntityTooLarge) { // it will be refused again
 		err = fmt.Errorf("%w: %w", runtime.ErrUndeliverable, err)
 	}
@@ -110,16 +111,16 @@ const EnvSecretsPrefix = "COUNTERSIGN_SECRETS_PREFIX"
 // with NewVault. Safe for concurrent use.
 type Vault struct {
 	prefix         string
-	getSecretValue Operation[
+	getSecretValue awssdk.Operation[
 		secretsmanager.GetSecretValueInput, secretsmanager.GetSecretValueOutput, secretsmanager.Options,
 	]
 	clock clock.Clock
 
 	mu   sync.Mutex
-	kept map[string]value // by full name or ARN
+	kept map[string]vaultValue // by full name or ARN
 }
 
-type value struct {
+type vaultValue struct {
 	text  string
 	until time.Time
 }
@@ -127,10 +128,10 @@ type value struct {
 // NewVault makes a vault. The names of tenants' secrets begin with prefix; "" = tenants have none.
 func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 	client := secretsmanager.NewFromConfig(cfg, func(o *secretsmanager.Options) {
-		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = Retryer()
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.Retryer = awssdk.Retryer()
 	})
-	return &Vault{prefix: prefix, getSecretValue: client.GetSecretValue, clock: clk, kept: map[string]value{}}
+	return &Vault{prefix: prefix, getSecretValue: client.GetSecretValue, clock: clk, kept: map[string]vaultValue{}}
 }
 
 // Secret is the value of a tenant's secret, as Value reads it.
@@ -159,15 +160,15 @@ func (v *Vault) Value(ctx context.Context, full string) (string, error) {
 	if len(v.kept) >= 1000 { // whoever has so many asks again
 		clear(v.kept)
 	}
-	v.kept[full] = value{text, v.clock.Now().Add(5 * time.Minute)}
+	v.kept[full] = vaultValue{text, v.clock.Now().Add(5 * time.Minute)}
 	return text, nil
 }
 
 // get asks for a value. A secret that is not there, may not be read or decrypted, or is no text is tool.ErrNoSecret.
 func (v *Vault) get(ctx context.Context, full string) (string, error) {
 	out, err := v.getSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
-	err = Bare(err)
-	var refused *Refusal
+	err = awssdk.Bare(err)
+	var refused *awssdk.Refusal
 	lasting := []string{"ResourceNotFoundException", "InvalidRequestException", "AccessDeniedException",
 		"DecryptionFailure"}
 	switch {

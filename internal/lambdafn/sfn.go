@@ -1,4 +1,4 @@
-package awssdk
+package lambdafn
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -28,11 +29,11 @@ type Waiter struct {
 	// before use.
 	Trace func(ctx context.Context) string
 
-	sendTaskSuccess   Operation[sfn.SendTaskSuccessInput, sfn.SendTaskSuccessOutput, sfn.Options]
-	startExecution    Operation[sfn.StartExecutionInput, sfn.StartExecutionOutput, sfn.Options]
-	stopExecution     Operation[sfn.StopExecutionInput, sfn.StopExecutionOutput, sfn.Options]
-	describeExecution Operation[sfn.DescribeExecutionInput, sfn.DescribeExecutionOutput, sfn.Options]
-	listExecutions    Operation[sfn.ListExecutionsInput, sfn.ListExecutionsOutput, sfn.Options]
+	sendTaskSuccess   awssdk.Operation[sfn.SendTaskSuccessInput, sfn.SendTaskSuccessOutput, sfn.Options]
+	startExecution    awssdk.Operation[sfn.StartExecutionInput, sfn.StartExecutionOutput, sfn.Options]
+	stopExecution     awssdk.Operation[sfn.StopExecutionInput, sfn.StopExecutionOutput, sfn.Options]
+	describeExecution awssdk.Operation[sfn.DescribeExecutionInput, sfn.DescribeExecutionOutput, sfn.Options]
+	listExecutions    awssdk.Operation[sfn.ListExecutionsInput, sfn.ListExecutionsOutput, sfn.Options]
 
 	machine string // ARN of the state machine
 	prefix  string // of its executions' ARNs
@@ -48,7 +49,7 @@ func NewWaiter(cfg aws.Config, machine string) (*Waiter, error) {
 	}
 	parts[5] = "execution"
 	client := sfn.NewFromConfig(cfg, func(o *sfn.Options) {
-		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
 	})
 	return &Waiter{
 		sendTaskSuccess: client.SendTaskSuccess, startExecution: client.StartExecution, stopExecution: client.StopExecution,
@@ -65,7 +66,7 @@ func (w *Waiter) Success(ctx context.Context, token string) error {
 		return runtime.ErrTokenUsed
 	}
 	if err != nil {
-		return fmt.Errorf("complete task token: %w", explain(err))
+		return fmt.Errorf("complete task token: %w", explainThrottling(err))
 	}
 	return nil
 }
@@ -91,7 +92,7 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 	if err == nil || refusedWith(err, "ExecutionAlreadyExists") {
 		return nil
 	}
-	return fmt.Errorf("start execution %s: %w", name, explain(err))
+	return fmt.Errorf("start execution %s: %w", name, explainThrottling(err))
 }
 
 // Stop ends an execution. One that was never started, or has ended, is left as it is.
@@ -102,7 +103,7 @@ func (w *Waiter) Stop(ctx context.Context, name, cause string) error {
 	if err == nil || refusedWith(err, "ExecutionDoesNotExist") {
 		return nil
 	}
-	return fmt.Errorf("stop execution %s: %w", name, explain(err))
+	return fmt.Errorf("stop execution %s: %w", name, explainThrottling(err))
 }
 
 // Status says whether an execution of that name runs.
@@ -136,7 +137,7 @@ func (w *Waiter) describe(ctx context.Context, name string) (*sfn.DescribeExecut
 	case refusedWith(err, "ExecutionDoesNotExist"):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("describe execution %s: %w", name, explain(err))
+		return nil, fmt.Errorf("describe execution %s: %w", name, explainThrottling(err))
 	}
 	return d, nil
 }
@@ -151,7 +152,7 @@ func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Exe
 	}
 	out, err := w.listExecutions(ctx, in)
 	if err != nil {
-		return nil, "", fmt.Errorf("list executions: %w", explain(err))
+		return nil, "", fmt.Errorf("list executions: %w", explainThrottling(err))
 	}
 	for _, e := range out.Executions {
 		page = append(page, runtime.Execution{Name: aws.ToString(e.Name), Started: aws.ToTime(e.StartDate).UTC()})
@@ -164,8 +165,9 @@ func refusedWith(err error, codes ...string) bool {
 	return errors.As(err, &refused) && slices.Contains(codes, refused.ErrorCode())
 }
 
-// explain makes an error that asks for patience store.ErrThrottled, too, which callers know. Others stay as they are.
-func explain(err error) error {
+// explainThrottling makes an error that asks for patience store.ErrThrottled, too, which callers know. Others stay as
+// they are.
+func explainThrottling(err error) error {
 	if refusedWith(err, "ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded",
 		"ExecutionLimitExceeded") {
 		return fmt.Errorf("%w: %w", store.ErrThrottled, err)

@@ -1,18 +1,22 @@
-package awssdk_test
+package lambdafn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/smithy-go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -23,16 +27,56 @@ func refused(code string) answer {
 	return says(400, `{"__type":"com.amazonaws.swf.service.v2.model#`+code+`","message":"Rate exceeded"}`)
 }
 
+// answer is what a service says to one request; err = the connection breaks.
+type answer struct {
+	status int
+	body   string
+	err    error
+}
+
+func says(status int, body string) answer { return answer{status: status, body: body} }
+
+// service is a service of AWS: it answers in order, the last answer repeating, and keeps what it was asked.
+type service struct {
+	answers []answer
+	asked   []*http.Request
+	bodies  []map[string]any
+}
+
+func (s *service) Do(r *http.Request) (*http.Response, error) {
+	a := s.answers[min(len(s.asked), len(s.answers)-1)]
+	var in map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	s.asked, s.bodies = append(s.asked, r), append(s.bodies, in)
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.body))}, nil
+}
+
+// config reaches a service; nil = the network does.
+func config(s *service) aws.Config {
+	cfg := aws.Config{
+		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION"),
+	}
+	if s != nil {
+		cfg.HTTPClient = s
+	}
+	return cfg
+}
+
 // waiter asks s.
-func waiter(t *testing.T, s *service) *awssdk.Waiter {
+func waiter(t *testing.T, s *service) *lambdafn.Waiter {
 	t.Helper()
-	w, err := awssdk.NewWaiter(config(s), machine)
+	w, err := lambdafn.NewWaiter(config(s), machine)
 	require.NoError(t, err)
 	return w
 }
 
 // everything asks w for everything, and gives how it went.
-func everything(t *testing.T, w *awssdk.Waiter) map[string]error {
+func everything(t *testing.T, w *lambdafn.Waiter) map[string]error {
 	t.Helper()
 	_, _, running := w.Running(t.Context(), "")
 	_, _, input := w.Input(t.Context(), "r-0")
@@ -166,7 +210,7 @@ func TestAttempts(t *testing.T) {
 			s := &service{answers: []answer{{status: 503}}}
 			cfg := config(s)
 			cfg.RetryMaxAttempts, cfg.RetryMode = 5, mode
-			w, err := awssdk.NewWaiter(cfg, machine)
+			w, err := lambdafn.NewWaiter(cfg, machine)
 			require.NoError(t, err)
 			require.Error(t, w.Success(t.Context(), "token"))
 			require.Len(t, s.asked, 5)

@@ -1,4 +1,4 @@
-package awssdk_test
+package lambdafn_test
 
 import (
 	"encoding/json"
@@ -11,16 +11,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
 const taken = `{"FailedEntryCount":0,"Entries":[{"EventId":"e1"}]}`
 
-func bus(answers ...answer) (*awssdk.Bus, *service) {
+func bus(answers ...answer) (*lambdafn.Bus, *service) {
 	s := &service{answers: answers}
-	return awssdk.NewBus(config(s), "orders", machine), s
+	return lambdafn.NewBus(config(s), "orders", machine), s
 }
 
 var event = policy.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
@@ -94,7 +94,7 @@ func TestEmitFails(t *testing.T) {
 	t.Run("nobody there", func(t *testing.T) {
 		cfg := config(nil)
 		cfg.BaseEndpoint = aws.String("http://127.0.0.1:1")
-		err := awssdk.NewBus(cfg, "orders", machine).Emit(t.Context(), event)
+		err := lambdafn.NewBus(cfg, "orders", machine).Emit(t.Context(), event)
 		require.Error(t, err)
 		require.False(t, isUndeliverable(err))
 	})

@@ -1,4 +1,4 @@
-package awssdk_test
+package lambdafn_test
 
 import (
 	"strings"
@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/tool"
 )
 
-func vault(prefix string, answers ...answer) (*awssdk.Vault, *service) {
+func vault(prefix string, answers ...answer) (*lambdafn.Vault, *service) {
 	s := &service{answers: answers}
-	return awssdk.NewVault(config(s), prefix, clock.System()), s
+	return lambdafn.NewVault(config(s), prefix, clock.System()), s
 }
 
 func value(text string) answer { return says(200, `{"SecretString":"`+text+`"}`) }
