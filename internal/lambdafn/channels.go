@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tools"
@@ -63,7 +62,7 @@ func (f *function) Channels() ([]people.Channel, error) {
 		}
 	}
 	if from := f.getenv(EnvMailFrom); from != "" {
-		c, err := mail.NewSES(f.cfg, from)
+		c, err := people.NewSES(f.cfg, from)
 		if err == nil {
 			all = append(all, c)
 		} else {

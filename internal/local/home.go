@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -193,7 +192,7 @@ const (
 // Channels returns the channels by which people are notified of requests on a laptop: mails, which are files in the
 // store directory, and Slack if its token is among the secrets. Errors name the secret and contain nothing of it.
 func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clock) ([]people.Channel, error) {
-	all := []people.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
+	all := []people.Channel{people.Outbox{Path: filepath.Join(dir, people.OutboxDir), Clock: clk}}
 	token, err := OptionalSecret(ctx, from, SlackToken)
 	switch {
 	case err != nil:

@@ -28,7 +28,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
@@ -155,11 +154,11 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p people.Channel, 
 		"user:ben": {"groups": ["group:operators"], "email": "ben@acme.example"},
 		"user:cleo": {"groups": ["group:operators"], "slack": "U0CLEO"}}}}`))
 	require.NoError(t, err)
-	mails = filepath.Join(t.TempDir(), mail.OutboxDir)
+	mails = filepath.Join(t.TempDir(), people.OutboxDir)
 	o = newOfficeOf(t, Config{
 		Table: table, Blobs: blobs, Executions: NewExecutions(store.NewMemory()), People: staff, Model: paying(asks),
 		Notify: &people.Notifier{
-			Channels: []people.Channel{mail.Outbox{Path: mails, Clock: clock.System()}, p}, Links: linksOver(t, table),
+			Channels: []people.Channel{people.Outbox{Path: mails, Clock: clock.System()}, p}, Links: linksOver(t, table),
 		},
 	})
 	o.def.Limits.Open = 200

@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -205,7 +204,7 @@ func TestA26NoSecondChannel(t *testing.T) {
 
 // The message with a code has the code, no link and no button; a mail's subject does not have it.
 func TestA26TheMessage(t *testing.T) {
-	sent := mail.New(people.Message{Occasion: people.Code, Code: "12345678", Approval: approval.Approval{ID: "a1", Status: approval.Pending}})
+	sent := people.NewMail(people.Message{Occasion: people.Code, Code: "12345678", Approval: approval.Approval{ID: "a1", Status: approval.Pending}})
 	for _, text := range []string{sent.Text, sent.HTML} {
 		require.Contains(t, text, "1234 5678")
 		require.NotContains(t, text, "http")

@@ -1,4 +1,4 @@
-package mail
+package people
 
 import (
 	"context"
@@ -11,16 +11,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 
 	"github.com/countersign/countersign/internal/awssdk"
-	"github.com/countersign/countersign/internal/people"
 )
 
-// attemptTimeout is how long one attempt may take.
-const attemptTimeout = 8 * time.Second
+// sesTimeout is how long one attempt may take.
+const sesTimeout = 8 * time.Second
 
 // SES sends mails from one address, through Amazon SES and without tracking. Make one with NewSES. Safe for concurrent
 // use.
 type SES struct {
-	channel
+	mailChannel
 	from string
 	send awssdk.Operation[sesv2.SendEmailInput, sesv2.SendEmailOutput, sesv2.Options]
 }
@@ -28,19 +27,19 @@ type SES struct {
 // NewSES makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost
 // is sent again: a person rather reads one twice than never.
 func NewSES(cfg aws.Config, from string) (*SES, error) {
-	if !people.ValidEmail(from) {
+	if !ValidEmail(from) {
 		return nil, fmt.Errorf("the sender of mails: want an address such as approvals@example.com, got %q", from)
 	}
 	client := sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {
-		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, sesTimeout)
 		o.Retryer = awssdk.Retryer()
 	})
 	return &SES{from: from, send: client.SendEmail}, nil
 }
 
-// Send implements people.Channel. There is no ref: no mail is changed. What is decided is not mailed. An error repeats
+// Send implements Channel. There is no ref: no mail is changed. What is decided is not mailed. An error repeats
 // nothing of what SES says but its name for the reason.
-func (c *SES) Send(ctx context.Context, m people.Message) (string, error) {
+func (c *SES) Send(ctx context.Context, m Message) (string, error) {
 	mail, ok, err := c.newMail(m)
 	if !ok {
 		return "", err
@@ -54,7 +53,7 @@ func (c *SES) Send(ctx context.Context, m people.Message) (string, error) {
 	content := &types.Message{
 		Subject: utf8(mail.Subject), Body: &types.Body{Text: utf8(mail.Text), Html: utf8(mail.HTML)},
 	}
-	for _, h := range headers {
+	for _, h := range mailHeaders {
 		content.Headers = append(content.Headers, types.MessageHeader{Name: &h[0], Value: &h[1]})
 	}
 	out, err := c.send(ctx, &sesv2.SendEmailInput{

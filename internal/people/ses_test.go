@@ -1,4 +1,4 @@
-package mail_test
+package people_test
 
 import (
 	"errors"
@@ -12,26 +12,25 @@ import (
 
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/standins"
 )
 
-const from = "approvals@example.com"
+const mailFrom = "approvals@example.com"
 
-var keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
+var awsKeys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
 
-func config(url string) aws.Config {
+func awsConfig(url string) aws.Config {
 	return aws.Config{
-		Region: "eu-central-1", Credentials: credentials.StaticCredentialsProvider{Value: keys}, BaseEndpoint: &url,
+		Region: "eu-central-1", Credentials: credentials.StaticCredentialsProvider{Value: awsKeys}, BaseEndpoint: &url,
 	}
 }
 
-func service(t *testing.T, refuse func(n int) (int, string)) (*standins.Mail, *mail.SES) {
+func mailService(t *testing.T, refuse func(n int) (int, string)) (*standins.Mail, *people.SES) {
 	t.Helper()
-	m := &standins.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}, Refuse: refuse}
+	m := &standins.Mail{Credentials: awsKeys, Region: "eu-central-1", Identities: []string{mailFrom}, Refuse: refuse}
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
-	c, err := mail.NewSES(config(srv.URL+"/"), from)
+	c, err := people.NewSES(awsConfig(srv.URL+"/"), mailFrom)
 	require.NoError(t, err)
 	return m, c
 }
@@ -41,24 +40,24 @@ func sendBy(t *testing.T, sender string, by http.Handler) error {
 	t.Helper()
 	srv := httptest.NewServer(by)
 	t.Cleanup(srv.Close)
-	c, err := mail.NewSES(config(srv.URL), sender)
+	c, err := people.NewSES(awsConfig(srv.URL), sender)
 	require.NoError(t, err)
-	_, err = c.Send(t.Context(), message("x"))
+	_, err = c.Send(t.Context(), newMail("x"))
 	return err
 }
 
 // A mail arrives as it was laid out, for one person, marked as what it is, and the fake refuses it where it would be
 // tracked.
 func TestC2Send(t *testing.T) {
-	s, c := service(t, nil)
+	s, c := mailService(t, nil)
 	require.Equal(t, "email", c.Name())
-	m := message(`<b>"chair"</b> & é 🙂`)
+	m := newMail(`<b>"chair"</b> & é 🙂`)
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.Empty(t, ref, "no mail is changed later")
-	want := mail.New(m)
+	want := people.NewMail(m)
 	require.Equal(t, []standins.Sent{{
-		From: from, To: "ana@example.com", Subject: "Decision needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
+		From: mailFrom, To: "ana@example.com", Subject: "Decision needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
 		Headers: map[string]string{"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"},
 	}}, s.Sent())
 	require.Contains(t, want.Text, `<b>"chair"</b> & é 🙂`)
@@ -71,15 +70,15 @@ func TestC2Send(t *testing.T) {
 }
 
 func TestC2Reaches(t *testing.T) {
-	s, c := service(t, nil)
-	m := message("x")
+	s, c := mailService(t, nil)
+	m := newMail("x")
 	m.To.Email = "ana@example.com, eve@example.com"
 	_, err := c.Send(t.Context(), m)
 	require.ErrorContains(t, err, "no address")
 	require.NotContains(t, err.Error(), "eve")
 	require.Zero(t, s.Requests())
 	for _, bad := range []string{"", "nobody", "A <a@example.com>", "a@example.com\r\nX: y"} {
-		_, err := mail.NewSES(config("http://127.0.0.1:1"), bad)
+		_, err := people.NewSES(awsConfig("http://127.0.0.1:1"), bad)
 		require.ErrorContains(t, err, "want an address", bad)
 	}
 }
@@ -111,8 +110,8 @@ func TestC2Refused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some wait before they ask again
-			s, ch := service(t, c.refuse)
-			_, err := ch.Send(t.Context(), message("broken chair"))
+			s, ch := mailService(t, c.refuse)
+			_, err := ch.Send(t.Context(), newMail("broken chair"))
 			require.Equal(t, c.asked, s.Requests())
 			if c.ok {
 				require.NoError(t, err)
@@ -129,8 +128,8 @@ func TestC2Refused(t *testing.T) {
 	}
 	t.Run("the answer lost once", func(t *testing.T) {
 		lost := false
-		s := &standins.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}}
-		require.NoError(t, sendBy(t, from, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &standins.Mail{Credentials: awsKeys, Region: "eu-central-1", Identities: []string{mailFrom}}
+		require.NoError(t, sendBy(t, mailFrom, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if s.ServeHTTP(w, r); !lost {
 				lost = true
 				panic(http.ErrAbortHandler)
@@ -139,13 +138,13 @@ func TestC2Refused(t *testing.T) {
 		require.Len(t, s.Sent(), 2, "rather twice than never")
 	})
 	t.Run("another sender", func(t *testing.T) {
-		s, _ := service(t, nil)
+		s, _ := mailService(t, nil)
 		require.ErrorContains(t, sendBy(t, "other@example.com", s), "MailFromDomainNotVerifiedException")
 	})
 	t.Run("no answer to it", func(t *testing.T) {
 		empty := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
-		require.ErrorContains(t, sendBy(t, from, empty), "does not say that it took the mail")
+		require.ErrorContains(t, sendBy(t, mailFrom, empty), "does not say that it took the mail")
 	})
 }
 
-var _ people.Channel = (*mail.SES)(nil)
+var _ people.Channel = (*people.SES)(nil)

@@ -1,4 +1,4 @@
-package mail_test
+package people_test
 
 import (
 	"bytes"
@@ -16,18 +16,17 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 )
 
 func oddMessage() people.Message {
-	m := message("--=_countersign\r\n.\n<b>&=3D é 🙂")
+	m := newMail("--=_countersign\r\n.\n<b>&=3D é 🙂")
 	m.Shown.Title = text("réfund of agent clerk")
 	return m
 }
 
 // A mail is a file that mail programs open, with both halves as they were laid out; only its owner may read it.
 func TestC2Outbox(t *testing.T) {
-	c := mail.Outbox{Path: filepath.Join(t.TempDir(), "home", "outbox"), Clock: clock.System()}
+	c := people.Outbox{Path: filepath.Join(t.TempDir(), "home", "outbox"), Clock: clock.System()}
 	m := oddMessage()
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
@@ -60,21 +59,23 @@ func TestC2Outbox(t *testing.T) {
 	kind, params, err := mime.ParseMediaType(read.Header.Get("Content-Type"))
 	require.NoError(t, err)
 	require.Equal(t, "multipart/alternative", kind)
-	want := mail.New(m)
+	want := people.NewMail(m)
 	parts := multipart.NewReader(read.Body, params["boundary"])
 	for _, half := range []string{want.Text, want.HTML} {
 		p, err := parts.NextRawPart()
 		require.NoError(t, err)
 		got, err := io.ReadAll(quotedprintable.NewReader(p))
 		require.NoError(t, err)
-		require.Equal(t, lines(half), lines(string(got)))
+		require.Equal(t, unixLines(half), unixLines(string(got)))
 	}
 	_, err = parts.NextPart()
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// lines are without their carriage returns, which mails have and texts do not.
-func lines(s string) string { return string(bytes.ReplaceAll([]byte(s), []byte("\r\n"), []byte("\n"))) }
+// unixLines are without their carriage returns, which mails have and texts do not.
+func unixLines(s string) string {
+	return string(bytes.ReplaceAll([]byte(s), []byte("\r\n"), []byte("\n")))
+}
 
 // Nothing that a request or a person is called leads out of the directory or into a header, and what fails leaves nothing behind.
 func TestC2OutboxRefuses(t *testing.T) {
@@ -86,7 +87,7 @@ func TestC2OutboxRefuses(t *testing.T) {
 		"no address":      func(m *people.Message) { m.To.Email = "" },
 		"an odd occasion": func(m *people.Message) { m.Occasion = "../asked" },
 	} {
-		c := mail.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
+		c := people.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
 		m := oddMessage()
 		change(&m)
 		_, err := c.Send(t.Context(), m)
@@ -95,13 +96,13 @@ func TestC2OutboxRefuses(t *testing.T) {
 	}
 	m := oddMessage()
 	m.Occasion = people.Decided
-	c := mail.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
+	c := people.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
 	_, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.NoDirExists(t, c.Path, "what is decided is not mailed")
 
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = mail.Outbox{Path: file, Clock: clock.System()}.Send(t.Context(), oddMessage())
+	_, err = people.Outbox{Path: file, Clock: clock.System()}.Send(t.Context(), oddMessage())
 	require.Error(t, err)
 }

@@ -1,4 +1,4 @@
-package mail
+package people
 
 import (
 	"cmp"
@@ -13,7 +13,6 @@ import (
 	"github.com/wneessen/go-mail"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -27,24 +26,24 @@ const outboxFrom = "countersign@localhost.invalid"
 // every mail program opens (.eml). Nothing leaves the machine. The directory is made with the first mail. Safe for
 // concurrent use.
 type Outbox struct {
-	channel
+	mailChannel
 	Path  string // of the directory
 	Clock clock.Clock
 }
 
-// Send implements people.Channel. The file is there whole or not at all, and only its owner may read it. What is
+// Send implements Channel. The file is there whole or not at all, and only its owner may read it. What is
 // decided is not mailed.
-func (c Outbox) Send(ctx context.Context, m people.Message) (string, error) {
+func (c Outbox) Send(ctx context.Context, m Message) (string, error) {
 	text, ok, err := c.newMail(m)
 	if err = cmp.Or(err, ctx.Err()); !ok || err != nil {
 		return "", err
 	}
 	now := c.Clock.Now()
-	name, err := fileName(m, now)
+	name, err := mailFileName(m, now)
 	if err != nil {
 		return "", fmt.Errorf("mail request: %w", err)
 	}
-	msg, err := newMessage(m, text, now)
+	msg, err := newMIMEMessage(m, text, now)
 	if err == nil {
 		err = c.write(name, msg)
 	}
@@ -54,8 +53,8 @@ func (c Outbox) Send(ctx context.Context, m people.Message) (string, error) {
 	return "", nil
 }
 
-// fileName is when, about what, why and to whom.
-func fileName(m people.Message, now time.Time) (string, error) {
+// mailFileName is when, about what, why and to whom.
+func mailFileName(m Message, now time.Time) (string, error) {
 	to, err := policy.ParsePrincipal(m.To.ID)
 	if err != nil || to.ID != m.To.ID {
 		return "", fmt.Errorf("%.80q is no person's id", m.To.ID)
@@ -89,7 +88,7 @@ func (c Outbox) write(name string, msg *mail.Msg) error {
 	return err
 }
 
-func newMessage(m people.Message, text Mail, now time.Time) (*mail.Msg, error) {
+func newMIMEMessage(m Message, text Mail, now time.Time) (*mail.Msg, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	if err := errors.Join(msg.From(outboxFrom), msg.To(m.To.Email)); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func newMessage(m people.Message, text Mail, now time.Time) (*mail.Msg, error) {
 	msg.SetDateWithValue(now.UTC())
 	msg.SetMessageIDWithValue(fmt.Sprintf("%s.%s.%d@localhost.invalid", m.Approval.ID, m.Occasion, now.UnixNano()))
 	msg.Subject(text.Subject)
-	for _, h := range headers {
+	for _, h := range mailHeaders {
 		msg.SetGenHeader(mail.Header(h[0]), h[1])
 	}
 	msg.SetBodyString(mail.TypeTextPlain, text.Text)

@@ -1,4 +1,4 @@
-package mail_test
+package people_test
 
 import (
 	"html"
@@ -12,28 +12,25 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/run"
 )
 
-const page = "https://approve.example.com/a/abc.def?x=1&y=2"
+const mailPage = "https://approve.example.com/a/abc.def?x=1&y=2"
 
-var asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+var mailedAt = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// odd are texts of visible characters that a mail program or a reader could take for something else.
-var odd = []string{
+// oddTexts are texts of visible characters that a mail program or a reader could take for something else.
+var oddTexts = []string{
 	"<script>alert(1)</script>", `" onmouseover="alert(1)`, "' style='x", "</div></body></html>", "<a href=https://evil.example>Approve</a>", "<!-- ", "-->", "<![CDATA[", "]]>",
 	"<img src=x onerror=alert(1)>", "<style>*{display:none}</style>", "&lt;b&gt; &amp;amp; &#x3c;", "&", "<", ">", "https://evil.example/approve?id=1", "javascript:alert(1)",
 	"Facts", "Subject: Approved", "Bcc: everybody@example.com", ".", "--", "=3D=0A", "=_countersign", "{{.}} ${x} %s", `\u{202E}gpj.exe`, `\{40 spaces}`, "ação 中文 עברית 🙂", "=?utf-8?q?x?=",
 	`{"Approve": true}`, "  two  spaces  within",
 }
 
-func text(s string) people.Text { return people.Text{{Text: s}} }
-
-func message(value string) people.Message {
+func newMail(value string) people.Message {
 	return people.Message{
-		Occasion: people.Asked, Link: page, To: people.Person{ID: "user:ana", Email: "ana@example.com"},
-		Approval: approval.Approval{ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: asked.Add(time.Hour)},
+		Occasion: people.Asked, Link: mailPage, To: people.Person{ID: "user:ana", Email: "ana@example.com"},
+		Approval: approval.Approval{ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: mailedAt.Add(time.Hour)},
 		Shown: people.Document{
 			Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: people.RiskHigh, RiskText: text("it cannot be undone"),
 			Sections: []people.Section{
@@ -47,21 +44,21 @@ func message(value string) people.Message {
 	}
 }
 
-// places is how often message's value stands in it.
-const places = 5
+// valuePlaces is how often newMail's value stands in it.
+const valuePlaces = 5
 
-var tag = regexp.MustCompile(`<[^>]*>`)
+var htmlTag = regexp.MustCompile(`<[^>]*>`)
 
-// seen is the text of a document that a person sees.
-func seen(document string) string {
+// seenText is the text of a document that a person sees.
+func seenText(document string) string {
 	_, body, _ := strings.Cut(document, "<body")
-	return html.UnescapeString(tag.ReplaceAllString("<body"+body, ""))
+	return html.UnescapeString(htmlTag.ReplaceAllString("<body"+body, ""))
 }
 
 // Both halves of a mail say the same, in the same order: the runtime's facts first and what a model says last,
 // labelled.
 func TestC2TextAndHTMLSayTheSame(t *testing.T) {
-	m := mail.New(message("broken chair"))
+	m := people.NewMail(newMail("broken chair"))
 	require.Equal(t, "Decision needed: refund of agent clerk", m.Subject)
 	require.Equal(t, strings.TrimLeft(`
 Decision needed: refund of agent clerk
@@ -84,7 +81,7 @@ You are asked to decide about this. Nothing is carried out before it is approved
     "s broken chair"
 
 See it and decide on its page.
-`+page+`
+`+mailPage+`
 
 Request aabc
 -- 
@@ -93,32 +90,32 @@ This message was sent by Countersign because you may decide about this request o
 	words := func(s string) string {
 		return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \n:\"", r) }), "")
 	}
-	plain := strings.NewReplacer(page+"\n", "", "-- \n", "").Replace(m.Text)
-	require.Equal(t, words(plain), words(seen(m.HTML)))
+	plain := strings.NewReplacer(mailPage+"\n", "", "-- \n", "").Replace(m.Text)
+	require.Equal(t, words(plain), words(seenText(m.HTML)))
 }
 
 // Whatever stands in a request, a mail's elements are ours, it has one link and nothing from elsewhere, and the text is
 // there in full.
 func TestC2HostileText(t *testing.T) {
-	elements := tag.FindAllString(mail.New(message("x")).HTML, -1)
-	for _, h := range odd {
-		got := mail.New(message(h))
-		require.Equal(t, elements, tag.FindAllString(got.HTML, -1), h)
-		ours := strings.Count(mail.New(message("")).Text, h)
-		require.Equal(t, places+ours, strings.Count(got.Text, h), h)
-		require.GreaterOrEqual(t, strings.Count(seen(got.HTML), h), places, h)
+	elements := htmlTag.FindAllString(people.NewMail(newMail("x")).HTML, -1)
+	for _, h := range oddTexts {
+		got := people.NewMail(newMail(h))
+		require.Equal(t, elements, htmlTag.FindAllString(got.HTML, -1), h)
+		ours := strings.Count(people.NewMail(newMail("")).Text, h)
+		require.Equal(t, valuePlaces+ours, strings.Count(got.Text, h), h)
+		require.GreaterOrEqual(t, strings.Count(seenText(got.HTML), h), valuePlaces, h)
 		require.NotContains(t, got.Subject, h)
 		require.Equal(t, 1, strings.Count(got.HTML, "<a "), h)
 	}
-	m := message("") // what is escaped reads as in the text
+	m := newMail("") // what is escaped reads as in the text
 	m.Shown.Sections[0].Rows[2].Value = people.QuotedText("\u202eevil")
-	require.Contains(t, mail.New(m).Text, `reason: "\u{202E}evil"`)
-	require.Contains(t, seen(mail.New(m).HTML), `reason: "\u{202E}evil"`)
+	require.Contains(t, people.NewMail(m).Text, `reason: "\u{202E}evil"`)
+	require.Contains(t, seenText(people.NewMail(m).HTML), `reason: "\u{202E}evil"`)
 }
 
 // No remote asset, no form, no script, no action: one link to the page, which nothing tracks.
 func TestC2NothingActs(t *testing.T) {
-	got := mail.New(message("x"))
+	got := people.NewMail(newMail("x"))
 	require.Contains(t, got.HTML, `<a ses:no-track href="https://approve.example.com/a/abc.def?x=1&amp;y=2" rel="noreferrer"`)
 	for _, never := range []string{"<img", "<form", "<script", "<link", "<iframe", "<style", "src=", "url(", "@import", "action=", "http-equiv", "onclick"} {
 		require.NotContains(t, got.HTML, never)
@@ -129,9 +126,9 @@ func TestC2NothingActs(t *testing.T) {
 	require.Contains(t, got.HTML, `<meta name="color-scheme" content="light dark">`)
 	require.NotRegexp(t, `[^-]color:|background`, strings.ReplaceAll(got.HTML, "color-scheme", ""), "colours of ours would not read on both light and dark")
 
-	m := message("x")
+	m := newMail("x")
 	m.Link = ""
-	got = mail.New(m)
+	got = people.NewMail(m)
 	require.NotContains(t, got.HTML, "<a ")
 	require.Contains(t, got.Text, "Decide it with")
 }
@@ -142,18 +139,18 @@ func TestC2Subject(t *testing.T) {
 		people.Asked: "Decision needed: T", people.Reminder: "Still waiting for a decision: T", people.Escalated: "Decision needed from you as well: T",
 		people.Question: "Question about a request: T", people.Answer: "Answer about a request: T", people.Decided: "Denied: T",
 	} {
-		m := message("x")
+		m := newMail("x")
 		m.Occasion, m.Shown.Title, m.Approval.Status = occasion, text("T"), approval.Denied
 		require.Equal(t, want, m.Subject())
 	}
-	m := message("x")
+	m := newMail("x")
 	m.Shown.Title = text(strings.Repeat("long ", 30))
 	require.Equal(t, "Decision needed", m.Subject(), "a long title is left out whole")
 }
 
 // Of a call that was interrupted, alone or among others, nobody is told that nothing of it is carried out.
 func TestOpeningOfAnUnknownOutcome(t *testing.T) {
-	lost, others := message("x"), message("x")
+	lost, others := newMail("x"), newMail("x")
 	others.Others = []people.Other{{Approval: approval.Approval{Kind: approval.KindOutcome}}}
 	lost.Approval.Kind = approval.KindOutcome
 	for _, m := range []people.Message{lost, others} {
@@ -166,20 +163,20 @@ func TestOpeningOfAnUnknownOutcome(t *testing.T) {
 func TestB2MailIsNeverCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := strings.Repeat(rapid.SampledFrom([]string{"x", "&", "é"}).Draw(t, "letter"), rapid.SampledFrom([]int{1, 20_000, 33_000, 60_000, 200_000}).Draw(t, "length"))
-		m := message("")
+		m := newMail("")
 		m.Shown.Sections[0].Rows[2].Value = text(value)
 		if rapid.Bool().Draw(t, "many facts") {
 			m.Shown.Sections[2].Rows[0].Value = text(strings.Repeat("f", 150_000))
 		}
-		got := mail.New(m)
+		got := people.NewMail(m)
 		if len(got.Text)+len(got.HTML) > 200<<10 {
 			t.Fatalf("%d bytes", len(got.Text)+len(got.HTML))
 		}
 		short := strings.Contains(got.Text, people.TooLong)
-		if short != strings.Contains(seen(got.HTML), people.TooLong) || short == strings.Contains(got.Text, "reason: "+value+"\n") || short == strings.Contains(seen(got.HTML), "reason: "+value) {
+		if short != strings.Contains(seenText(got.HTML), people.TooLong) || short == strings.Contains(got.Text, "reason: "+value+"\n") || short == strings.Contains(seenText(got.HTML), "reason: "+value) {
 			t.Fatalf("short %v", short)
 		}
-		if short && (strings.Contains(got.Text, "reason") || strings.Contains(got.HTML, "reason") || !strings.Contains(got.Text, page)) {
+		if short && (strings.Contains(got.Text, "reason") || strings.Contains(got.HTML, "reason") || !strings.Contains(got.Text, mailPage)) {
 			t.Fatal("part of the arguments is there, or the page is not")
 		}
 	})
@@ -187,7 +184,7 @@ func TestB2MailIsNeverCut(t *testing.T) {
 
 // What became of a request is said in words of ours.
 func TestOutcome(t *testing.T) {
-	at := asked.Add(time.Minute)
+	at := mailedAt.Add(time.Minute)
 	for want, a := range map[string]approval.Approval{
 		"Approved by user:ana at 2026-11-20 10:01:00 UTC.":                      {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ben", Action: approval.Approve}, {By: "user:ana", Action: approval.Approve, At: at}}},
 		"Approved with other arguments by user:ana at 2026-11-20 10:01:00 UTC.": {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Edit, At: at}}},
@@ -227,15 +224,15 @@ func TestOutcome(t *testing.T) {
 
 // A question or an answer stands before everything else.
 func TestRemark(t *testing.T) {
-	m := message("x")
+	m := newMail("x")
 	m.Occasion = people.Question
-	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
+	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: mailedAt, Text: "old?"}, {By: "user:ana", At: mailedAt.Add(time.Minute), Text: "which chair?"}}
 	d := m.Document()
 	require.Equal(t, people.SectionRemark, d.Sections[0].Name)
 	require.Equal(t, "user:ana: which chair?", d.Sections[0].Rows[0].Text().String())
 	require.True(t, m.IsPending())
 	m.Shown.Sections[0].Rows[2].Value = text(strings.Repeat("x", 200<<10))
-	require.Contains(t, mail.New(m).Text, "which chair?", "however long the arguments are")
+	require.Contains(t, people.NewMail(m).Text, "which chair?", "however long the arguments are")
 	require.Equal(t, "See it and answer on its page.", m.Invitation(), "requesters may not decide it")
 	m.Link = ""
 	require.Equal(t, "Answer it with `countersign ask`, the web console or the API.", m.Invitation())
