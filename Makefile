@@ -116,7 +116,7 @@ $(LINT):
 
 .PHONY: generate
 generate: deps ## write the generated schemas and lists again
-	$(GO) test ./internal/web/api -run TestSchemasHaveWhatTheTypesHave -update
+	$(GO) test ./internal/web -run TestSchemasHaveWhatTheTypesHave -update
 	node tools/template/names.mjs > internal/repotest/names.new && mv internal/repotest/names.new internal/repotest/names.json
 
 # What `sam build` calls: one bootstrap a function.

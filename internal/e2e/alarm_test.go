@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // incidentModel is a model that looks and rolls back. The conversation alone determines its next reply.
@@ -50,10 +50,10 @@ func TestAlarmStartsTheResponder(t *testing.T) {
 	s := d.waitFor(eventTenant, runID, isParked)
 	require.NoDirExists(t, state, "nothing is done before a person says so")
 	wait := s.Waits()[0].Wait.Approval
-	_, err = d.client(eventTenant, "ana", "operators").Decide(t.Context(), wait, api.Verdict{Action: approval.Approve})
-	requireProblem(t, err, 403, api.NotAllowed)
+	_, err = d.client(eventTenant, "ana", "operators").Decide(t.Context(), wait, web.Verdict{Action: approval.Approve})
+	requireProblem(t, err, 403, web.NotAllowed)
 	ben := d.client(eventTenant, "ben", "oncall")
-	page, err := ben.Runs(t.Context(), api.RunQuery{})
+	page, err := ben.Runs(t.Context(), web.RunQuery{})
 	require.NoError(t, err)
 	require.Len(t, page.Items, 1, "three deliveries, and an alarm that is over")
 	d.approve(ben, s)

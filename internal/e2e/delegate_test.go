@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // A call that another agent carries out is a run, with an execution of its own, which wakes the run whose call it is
@@ -32,7 +32,7 @@ func TestDelegatedRuns(t *testing.T) {
 	ana := d.anaClient()
 	start := func(key string) string {
 		t.Helper()
-		question := api.Start{Agent: "research", Message: []byte(`"Which client was replaced?"`), Key: key}
+		question := web.Start{Agent: "research", Message: []byte(`"Which client was replaced?"`), Key: key}
 		started, err := ana.Start(t.Context(), question)
 		require.NoError(t, err)
 		<-asked

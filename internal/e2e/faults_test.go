@@ -20,14 +20,14 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // parkedRefund starts a refund and waits until it asks, under any fault.
 func (d *deployment) parkedRefund(key string) run.AgentState {
 	d.t.Helper()
 	ana := d.anaClient()
-	started, err := answered(d.t.Context(), d, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refundStart(key)) })
+	started, err := answered(d.t.Context(), d, func() (web.Accepted, error) { return ana.Start(d.t.Context(), refundStart(key)) })
 	require.NoError(d.t, err)
 	return d.waitFor(acme, started.ID, isParked)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // A tenant with as many running runs as MaxRunningRuns has no other one started: the API says so, and the run of an event
@@ -22,13 +22,13 @@ func TestMaxRunningRuns(t *testing.T) {
 	lost := d.startLost(10 * time.Minute) // it is running, and nobody carries it on
 	ana := d.anaClient()
 	_, err := ana.Start(t.Context(), refundStart("another"))
-	requireProblem(t, err, 429, api.TooManyRuns)
+	requireProblem(t, err, 429, web.TooManyRuns)
 	d.relay.setKillPoint(nil) // which counts from here
 	byEvent := agent.RunID(acme, "refunds", d.putEvent("Countersign Run Requested",
 		`{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`))
 	require.Eventually(t, func() bool { requests, _ := d.relay.counts(); return requests >= 4 }, time.Minute, 10*time.Millisecond, "it has tried twice")
 	_, err = ana.Run(t.Context(), byEvent)
-	requireProblem(t, err, 404, api.RunNotFound)
+	requireProblem(t, err, 404, web.RunNotFound)
 
 	d.sweep()
 	d.waitFor(acme, lost, isParked)
@@ -59,7 +59,7 @@ func TestTenantBudget(t *testing.T) {
 	// 660 of 680 are used: the second run has one request to the model, and then asks before anything is paid.
 	s = d.waitFor(acme, start("second").Run, waitsFor(run.ToolTenantBudget))
 	require.EqualValues(t, 1, s.ModelCalls)
-	_, err := ana.Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Deny})
+	_, err := ana.Decide(t.Context(), s.Waits()[0].Wait.Approval, web.Verdict{Action: approval.Deny})
 	require.NoError(t, err)
 	s = d.waitFor(acme, s.Run, isDone)
 	require.Equal(t, run.Stopped(string(run.CodeTokensExhausted)), s.Reason)

@@ -25,7 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // fakeSecrets is a fake Secrets Manager: values by their full names.
@@ -277,7 +277,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 }
 
 // requirePinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
-func (d *deployment) requirePinned(ana *api.Client, written string, s run.AgentState, locked map[string]string, unlocked string) *agent.Definition {
+func (d *deployment) requirePinned(ana *web.Client, written string, s run.AgentState, locked map[string]string, unlocked string) *agent.Definition {
 	d.t.Helper()
 	shown, err := ana.Run(d.t.Context(), s.Run)
 	require.NoError(d.t, err)

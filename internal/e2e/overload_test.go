@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // envOverload is how long TestOverload loads the deployment, as 2m; make overload sets it.
@@ -94,7 +94,7 @@ func TestOverload(t *testing.T) {
 	var started []string
 	for n := 0; loaded(); n++ {
 		starts.Go(func() {
-			a, err := answered(ctx, d, func() (api.Accepted, error) { return people.ana.Start(ctx, refundStart(fmt.Sprint("run-", n))) })
+			a, err := answered(ctx, d, func() (web.Accepted, error) { return people.ana.Start(ctx, refundStart(fmt.Sprint("run-", n))) })
 			if err != nil {
 				t.Errorf("start run %d: %v", n, err)
 				return
@@ -144,18 +144,18 @@ func TestOverload(t *testing.T) {
 // deciders approve what the list of requests shows, as people do who look at it again and again.
 type deciders struct {
 	d     *deployment
-	ana   *api.Client
+	ana   *web.Client
 	tries map[string]int // by request, until it was decided
 	wrong []error
 }
 
 func (p *deciders) work(ctx context.Context) {
 	for ctx.Err() == nil {
-		page, err := answered(ctx, p.d, func() (api.Page[approval.Approval], error) { return p.ana.Approvals(ctx, "pending", "", 0) })
+		page, err := answered(ctx, p.d, func() (web.Page[approval.Approval], error) { return p.ana.Approvals(ctx, "pending", "", 0) })
 		for _, a := range page.Items {
 			_, failed := answered(ctx, p.d, func() (approval.Approval, error) {
 				p.tries[a.ID]++
-				return p.ana.Decide(ctx, a.ID, api.Verdict{Action: approval.Approve})
+				return p.ana.Decide(ctx, a.ID, web.Verdict{Action: approval.Approve})
 			})
 			err = errors.Join(err, failed)
 		}
@@ -176,7 +176,7 @@ func (p *deciders) most() (n int) {
 
 // isBusy reports whether a client is to ask again.
 func isBusy(err error) bool {
-	var refused *api.Problem
+	var refused *web.Problem
 	return err != nil && (!errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError ||
 		refused.Status == http.StatusTooManyRequests)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // bearer sends a token along.
@@ -28,13 +28,13 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // client returns a client of the HTTP API for a user of a tenant.
-func (d *deployment) client(tenant, user string, groups ...string) *api.Client {
+func (d *deployment) client(tenant, user string, groups ...string) *web.Client {
 	d.t.Helper()
 	token := standins.Token(map[string]any{"sub": user, "tenant": tenant, "groups": groups})
-	return api.NewURLClient(d.apiURL, &http.Client{Transport: bearer{token}})
+	return web.NewURLClient(d.apiURL, &http.Client{Transport: bearer{token}})
 }
 
-func (d *deployment) anaClient() *api.Client { return d.client(acme, "ana", "operators") }
+func (d *deployment) anaClient() *web.Client { return d.client(acme, "ana", "operators") }
 
 // do makes a request and reads the answer.
 func do(t *testing.T, c *http.Client, r *http.Request) (*http.Response, string) {
@@ -89,15 +89,15 @@ func isParked(s *run.AgentState) bool { return s.Status == run.RunWaiting }
 func isDone(s *run.AgentState) bool { return s.Status == run.RunDone }
 
 // refundStart returns the request that starts a run with a refund of 120.
-func refundStart(key string) api.Start {
-	return api.Start{Agent: "refunds", Message: []byte(`"A wheel of my chair is broken. Order 1002."`), Key: key}
+func refundStart(key string) web.Start {
+	return web.Start{Agent: "refunds", Message: []byte(`"A wheel of my chair is broken. Order 1002."`), Key: key}
 }
 
 // approve approves what a parked run waits for.
-func (d *deployment) approve(c *api.Client, s run.AgentState) {
+func (d *deployment) approve(c *web.Client, s run.AgentState) {
 	d.t.Helper()
 	_, err := answered(d.t.Context(), d, func() (approval.Approval, error) {
-		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
+		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, web.Verdict{Action: approval.Approve})
 	})
 	require.NoError(d.t, err)
 }

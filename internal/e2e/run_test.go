@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // A run by the HTTP API: started, followed as a stream, parked, all functions gone, approved, done.
@@ -27,7 +27,7 @@ func TestRunByTheAPI(t *testing.T) {
 	other := refundStart("k")
 	other.Message = json.RawMessage(`"Another."`)
 	_, err = ana.Start(t.Context(), other)
-	requireProblem(t, err, 409, api.KeyReused)
+	requireProblem(t, err, 409, web.KeyReused)
 
 	s := d.waitFor(acme, started.ID, isParked)
 	require.Zero(t, d.refunds(s.Run))
@@ -36,12 +36,12 @@ func TestRunByTheAPI(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, page.Items, 1)
 	require.JSONEq(t, `{"order":"1002","amount":120,"reason":"A wheel is broken."}`, string(page.Items[0].Args))
-	_, err = d.client(acme, "ben", "sales").Decide(t.Context(), page.Items[0].ID, api.Verdict{Action: approval.Approve})
-	requireProblem(t, err, 403, api.NotAllowed)
-	_, err = d.client("other", "eve", "operators").Decide(t.Context(), page.Items[0].ID, api.Verdict{Action: approval.Approve})
-	requireProblem(t, err, 404, api.ApprovalNotFound)
+	_, err = d.client(acme, "ben", "sales").Decide(t.Context(), page.Items[0].ID, web.Verdict{Action: approval.Approve})
+	requireProblem(t, err, 403, web.NotAllowed)
+	_, err = d.client("other", "eve", "operators").Decide(t.Context(), page.Items[0].ID, web.Verdict{Action: approval.Approve})
+	requireProblem(t, err, 404, web.ApprovalNotFound)
 
-	d.follow(ana, started.ID, func(e api.Event) { // through a gateway that cannot stream: each answer ends
+	d.follow(ana, started.ID, func(e web.Event) { // through a gateway that cannot stream: each answer ends
 		if e.Type == "parked" {
 			d.approve(ana, s)
 		}
@@ -58,18 +58,18 @@ func TestRunByTheAPI(t *testing.T) {
 }
 
 // requireDeletion deletes a run by the API, once its end has been cleaned up: functions/http does it with its own role.
-func (d *deployment) requireDeletion(operator *api.Client, id string) {
+func (d *deployment) requireDeletion(operator *web.Client, id string) {
 	t := d.t
 	t.Helper()
 	_, err := d.client(acme, "ben", "sales").Delete(t.Context(), id)
-	requireProblem(t, err, 403, api.NotAllowed)
+	requireProblem(t, err, 403, web.NotAllowed)
 	d.waitAtRest()
 	d.ageOutbox() // of functions that were killed before they sent their events
 	d.sweep()
 	_, err = operator.Delete(t.Context(), id)
 	require.NoError(t, err)
 	_, err = operator.Run(t.Context(), id)
-	requireProblem(t, err, 404, api.RunNotFound)
+	requireProblem(t, err, 404, web.RunNotFound)
 	again, err := operator.Delete(t.Context(), id)
 	require.NoError(t, err)
 	require.True(t, again.Already)
@@ -79,9 +79,9 @@ func (d *deployment) requireDeletion(operator *api.Client, id string) {
 	require.Equal(t, []string{id, "user:ana"}, []string{page.Items[0].Run, page.Items[0].By})
 }
 
-func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {
+func requireProblem(t *testing.T, err error, status int, kind web.ProblemType) {
 	t.Helper()
-	var p *api.Problem
+	var p *web.Problem
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, status, p.Status)
 	require.Contains(t, p.Type, string(kind))
@@ -89,13 +89,13 @@ func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {
 
 // follow follows a run to its end, from answer to answer, and requires that the client sees each event of the run once
 // and in order.
-func (d *deployment) follow(c *api.Client, id string, see func(api.Event)) {
+func (d *deployment) follow(c *web.Client, id string, see func(web.Event)) {
 	d.t.Helper()
 	var ids []string
 	deadline := d.clock.Now().Add(4 * time.Minute)
 	for after, last := "", ""; last != "finished"; {
 		require.True(d.t, d.clock.Now().Before(deadline), "%v", ids)
-		require.NoError(d.t, c.Follow(d.t.Context(), id, after, func(e api.Event) error {
+		require.NoError(d.t, c.Follow(d.t.Context(), id, after, func(e web.Event) error {
 			ids, after, last = append(ids, e.ID), e.ID, e.Type
 			see(e)
 			return nil
@@ -123,7 +123,7 @@ func TestRunByAnEvent(t *testing.T) {
 		d.requireWholeRefund(d.waitFor(eventTenant, run, isDone))
 	}
 	require.Empty(t, d.bus.Undelivered())
-	page, err := ana.Runs(t.Context(), api.RunQuery{})
+	page, err := ana.Runs(t.Context(), web.RunQuery{})
 	require.NoError(t, err)
 	require.Len(t, page.Items, 2)
 	d.waitAtRest()

@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // sampleKey is the key of the run that the samples are about.
@@ -95,7 +95,7 @@ func TestSamLocalInvoke(t *testing.T) {
 	}
 	runID := agent.RunID("default", "refunds", sampleKey)
 
-	var by api.Accepted
+	var by web.Accepted
 	require.NoError(t, json.Unmarshal([]byte(http("start-iam.json", 202).Body), &by))
 	require.Equal(t, runID, by.ID)
 	require.JSONEq(t, `{"applied":false}`, string(give("http", "answer.json")), "the run has no such call")
@@ -105,7 +105,7 @@ func TestSamLocalInvoke(t *testing.T) {
 	require.JSONEq(t, `{}`, string(give("approve", "wait.json")))
 	s := d.waitFor("default", runID, isParked)
 	require.Zero(t, d.refunds(runID))
-	_, err := d.client("default", "ana", "operators").Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
+	_, err := d.client("default", "ana", "operators").Decide(t.Context(), s.Waits()[0].Wait.Approval, web.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
 	on := give("step", "woken.json") // to the tools: what travels says which wait has ended
 	batch := fmt.Appendf(nil, `{"execution":"x","name":"%s-0","state":%s}`, runID, on)

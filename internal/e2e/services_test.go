@@ -19,7 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // fakeCourier is a service behind the bus. It records its requests by id, and all other events.
@@ -158,7 +158,7 @@ func TestServiceAnswersByTheAPI(t *testing.T) {
 	require.Equal(t, run.ForAnswer, one.Waiting[0].For)
 	require.Empty(t, one.Waiting[0].Approval)
 	say := func(result string) bool {
-		got, err := ana.Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(result)}}}, "")
+		got, err := ana.Input(t.Context(), s.Run, web.Input{Answers: []web.Answer{{Call: "t1", Result: json.RawMessage(result)}}}, "")
 		require.NoError(t, err)
 		return *got.Applied
 	}
@@ -166,8 +166,8 @@ func TestServiceAnswersByTheAPI(t *testing.T) {
 	require.False(t, say(`"11:50"`))
 	d.requireBooked(c, d.waitFor(acme, s.Run, isDone), "10:50")
 	require.False(t, say(`"10:50"`))
-	_, err = ana.Input(t.Context(), "r2222222222222222222222222", api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
-	requireProblem(t, err, 404, api.RunNotFound)
-	_, err = d.client("other", "eve", "operators").Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
-	requireProblem(t, err, 404, api.RunNotFound)
+	_, err = ana.Input(t.Context(), "r2222222222222222222222222", web.Input{Answers: []web.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
+	requireProblem(t, err, 404, web.RunNotFound)
+	_, err = d.client("other", "eve", "operators").Input(t.Context(), s.Run, web.Input{Answers: []web.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
+	requireProblem(t, err, 404, web.RunNotFound)
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // operator is a session of the role of operators.
@@ -32,10 +32,10 @@ func streaming(d *deployment) {
 }
 
 // streamClient is a client of the function URL. Requests counts what it asks.
-func (d *deployment) streamClient(role, session string) (c *api.Client, requests *atomic.Int32) {
+func (d *deployment) streamClient(role, session string) (c *web.Client, requests *atomic.Int32) {
 	d.t.Helper()
 	requests = &atomic.Int32{}
-	return api.NewURLClient(d.streamURL(role, session), &http.Client{Transport: signing{d, requests}}), requests
+	return web.NewURLClient(d.streamURL(role, session), &http.Client{Transport: signing{d, requests}}), requests
 }
 
 // streamURL serves the function URL, which evaluates what a role of the template may.
@@ -87,7 +87,7 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 	s := d.parkedRefund("k")
 	client, requests := d.streamClient("OperatorsRole", "ana")
 	at, decidedAt := int32(0), int32(0)
-	d.follow(client, s.Run, func(e api.Event) {
+	d.follow(client, s.Run, func(e web.Event) {
 		switch e.Type {
 		case "parked":
 			at = requests.Load()
@@ -99,12 +99,12 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 	require.Equal(t, at, decidedAt, "the answer that told of the request went on with the decision")
 
 	_, err := client.Run(t.Context(), s.Run)
-	requireProblem(t, err, 404, api.NoSuchPath)
+	requireProblem(t, err, 404, web.NoSuchPath)
 	_, err = client.Start(t.Context(), refundStart("k2"))
-	requireProblem(t, err, 404, api.NoSuchPath)
+	requireProblem(t, err, 404, web.NoSuchPath)
 	other, _ := d.streamClient("HttpRole", "ana") // a role without permission
 	before := d.functions["http"].Invocations()
-	require.Error(t, other.Follow(t.Context(), s.Run, "", func(api.Event) error { return nil }))
+	require.Error(t, other.Follow(t.Context(), s.Run, "", func(web.Event) error { return nil }))
 	require.Equal(t, before, d.functions["http"].Invocations())
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // names are those of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
@@ -115,7 +115,7 @@ func TestA9OtherTenantsAreNobodys(t *testing.T) {
 	for route := range rows {
 		routes = append(routes, route)
 	}
-	require.ElementsMatch(t, api.Routes(), routes, "each route says how it is asked about what is another tenant's")
+	require.ElementsMatch(t, web.APIRoutes(), routes, "each route says how it is asked about what is another tenant's")
 	for name, caller := range map[string]func([]byte) []byte{"token": byToken, "IAM": byIAM} {
 		t.Run(name, func(t *testing.T) {
 			inStack(t, pay, func(t *testing.T, s *stack) {
@@ -202,7 +202,7 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 	for route, asked := range rows {
 		for _, r := range asked {
 			path := names{token: secrets.Path + "x"}.fill(r.path)
-			require.Equal(t, route == "POST /v1/callbacks/{token}", api.IsPublic(httptest.NewRequest(http.MethodPost, path, nil)), route)
+			require.Equal(t, route == "POST /v1/callbacks/{token}", web.IsPublic(httptest.NewRequest(http.MethodPost, path, nil)), route)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
 		}
 	}
@@ -214,18 +214,18 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 		for what, c := range map[string]struct {
 			caller func([]byte) []byte
 			status int
-			kind   api.ProblemType
+			kind   web.ProblemType
 		}{
-			"nobody":             {nobody, 401, api.Unauthenticated},
-			"a null authorizer":  {func(e []byte) []byte { return authorised(e, nil) }, 401, api.Unauthenticated},
-			"no claims":          {func(e []byte) []byte { return authorised(e, map[string]any{"jwt": map[string]any{}}) }, 403, api.NotAllowed},
-			"no tenant":          {claiming(with(ana, "tenant", "")), 403, api.NotAllowed},
-			"no such tenant":     {claiming(with(ana, "tenant", "acme#RUN")), 403, api.NotAllowed},
-			"nobody of a tenant": {claiming(with(ana, "sub", "")), 403, api.NotAllowed},
-			"IAM, not taken":     {byIAM, 403, api.NotAllowed},
+			"nobody":             {nobody, 401, web.Unauthenticated},
+			"a null authorizer":  {func(e []byte) []byte { return authorised(e, nil) }, 401, web.Unauthenticated},
+			"no claims":          {func(e []byte) []byte { return authorised(e, map[string]any{"jwt": map[string]any{}}) }, 403, web.NotAllowed},
+			"no tenant":          {claiming(with(ana, "tenant", "")), 403, web.NotAllowed},
+			"no such tenant":     {claiming(with(ana, "tenant", "acme#RUN")), 403, web.NotAllowed},
+			"nobody of a tenant": {claiming(with(ana, "sub", "")), 403, web.NotAllowed},
+			"IAM, not taken":     {byIAM, 403, web.NotAllowed},
 			"a lambda's context": {func(e []byte) []byte {
 				return authorised(e, map[string]any{"lambda": map[string]any{"tenant": "acme"}})
-			}, 401, api.Unauthenticated},
+			}, 401, web.Unauthenticated},
 		} {
 			for route, asked := range rows {
 				for _, r := range asked {
@@ -234,7 +234,7 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 					}
 					got := s.as(c.caller, theirs, strings.Fields(route)[0], r)
 					require.Equal(t, c.status, got.StatusCode, "%s: %s", what, route)
-					var p api.Problem
+					var p web.Problem
 					require.NoError(t, json.Unmarshal([]byte(got.Body), &p))
 					require.Equal(t, c.kind, p.Type, "%s: %s", what, route)
 				}

@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Deployment is what one process does with runs and with requests to people. The functions and a laptop fill in the
@@ -87,9 +86,9 @@ func (d *Deployment) Compose() *Deployment {
 }
 
 // Backend returns the deployment in the form that the HTTP API serves. The caller adds what depends on who calls.
-func (d *Deployment) Backend() api.Backend {
+func (d *Deployment) Backend() web.Backend {
 	p := d.Ports
-	return api.Backend{
+	return web.Backend{
 		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Desk,
 		Deleter: &runtime.Deleter{Ports: p},
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Shown, Uploads: p.Uploads, Log: d.Log,
@@ -98,21 +97,21 @@ func (d *Deployment) Backend() api.Backend {
 }
 
 // deployedBackend returns the backend for callers whom the gateway has verified and who are not removed.
-func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
+func (d *Deployment) deployedBackend(agents web.Agents, who Identity) web.Backend {
 	b := d.Backend()
 	b.PeopleAdmins = d.PeopleAdmins
-	b.Agents, b.Feed = agents, api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
-	b.Caller = func(r *http.Request) (api.Caller, error) {
+	b.Agents, b.Feed = agents, web.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
+	b.Caller = func(r *http.Request) (web.Caller, error) {
 		c, err := who.Caller(r)
 		if err == nil {
 			err = d.Admit(r.Context(), c)
 		}
-		var refused *api.Problem
+		var refused *web.Problem
 		if err != nil && !errors.As(err, &refused) {
 			if d.Log != nil {
 				d.Log.Error("the people could not be read", "tenant", c.Tenant, "error", err)
 			}
-			err = api.NewProblem(api.Unavailable, "the people could not be read")
+			err = web.NewProblem(web.Unavailable, "the people could not be read")
 		}
 		return c, err
 	}
@@ -120,14 +119,14 @@ func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backen
 }
 
 // Admit refuses whoever was taken out of the directory of people, whatever token or session they still have. Its error
-// is an *api.Problem, except where the directory cannot be read.
-func (d *Deployment) Admit(ctx context.Context, who api.Caller) error {
+// is an *web.Problem, except where the directory cannot be read.
+func (d *Deployment) Admit(ctx context.Context, who web.Caller) error {
 	if d.People == nil {
 		return nil
 	}
 	removed, err := d.People.Removed(ctx, who.Tenant, who.Principal.ID)
 	if err == nil && removed {
-		return api.NewProblem(api.NotAllowed, who.Principal.ID+" was removed from the people of this deployment")
+		return web.NewProblem(web.NotAllowed, who.Principal.ID+" was removed from the people of this deployment")
 	}
 	return err
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // pay is the model's script: one call that waits for a person, then the end.
@@ -260,11 +260,11 @@ func read[T any](s *stack, claims map[string]string, status int, line, body stri
 }
 
 // waiting starts a run that waits for approval, and gives it.
-func (s *stack) waiting(claims map[string]string, key string) api.Run {
+func (s *stack) waiting(claims map[string]string, key string) web.Run {
 	s.t.Helper()
-	a := read[api.Accepted](s, claims, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"`+key+`"}`)
+	a := read[web.Accepted](s, claims, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"`+key+`"}`)
 	synctest.Wait()
-	r := read[api.Run](s, claims, 200, "GET /v1/runs/"+a.ID, "")
+	r := read[web.Run](s, claims, 200, "GET /v1/runs/"+a.ID, "")
 	require.Equal(s.t, run.RunWaiting, r.Status)
 	return r
 }
@@ -303,18 +303,18 @@ func TestRunIsAcceptedOnceItIsWritten(t *testing.T) {
 	inStack(t, pay+"\n"+pay, func(t *testing.T, s *stack) {
 		const body = `{"agent":"payer","message":"pay 5"}`
 		s.mute.Store(true)
-		late := read[api.Accepted](s, ana, 202, "POST /v1/runs", body)
-		read[api.Problem](s, ana, 503, "POST /v1/runs", body, "idempotency-key", "k")
+		late := read[web.Accepted](s, ana, 202, "POST /v1/runs", body)
+		read[web.Problem](s, ana, 503, "POST /v1/runs", body, "idempotency-key", "k")
 		require.Contains(t, s.logs.String(), "its execution is not started yet")
 		s.mute.Store(false)
-		keyed := read[api.Accepted](s, ana, 202, "POST /v1/runs", body, "idempotency-key", "k")
+		keyed := read[web.Accepted](s, ana, 202, "POST /v1/runs", body, "idempotency-key", "k")
 		require.Equal(t, agent.RunID("acme", "payer", "k"), keyed.ID)
 		time.Sleep(10 * time.Minute)
-		require.Equal(t, run.RunRunning, read[api.Run](s, ana, 200, "GET /v1/runs/"+late.ID, "").Status)
+		require.Equal(t, run.RunRunning, read[web.Run](s, ana, 200, "GET /v1/runs/"+late.ID, "").Status)
 		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, s.swept(ruleEvent).Repaired)
 		synctest.Wait()
 		for _, id := range []string{late.ID, keyed.ID} {
-			require.Equal(t, run.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
+			require.Equal(t, run.RunWaiting, read[web.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
 		}
 	})
 }
@@ -420,7 +420,7 @@ func TestEventsWaitForRoom(t *testing.T) {
 		require.Equal(t, 202, s.do(ana, "POST /v1/runs", body).StatusCode)
 		synctest.Wait()
 		time.Sleep(5 * time.Minute)
-		require.Equal(t, run.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
+		require.Equal(t, run.RunWaiting, read[web.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
 		x = must(s.machine.Engine.Describe(t.Context(), x.ExecutionARN))
 		require.Equal(t, asl.Running, x.Status)
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdaurl"
 
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // Lambda takes an answer of 6 MB, counted as it is encoded. In base64 that is 4.5 MB; as text in JSON, a byte can
@@ -68,7 +68,7 @@ func Stream(h http.Handler, log *slog.Logger) InvokeStream {
 				return out, nil
 			}
 		}
-		p := refuse(api.InvalidRequest, "want an HTTP request")
+		p := refuse(web.InvalidRequest, "want an HTTP request")
 		return &events.LambdaFunctionURLStreamingResponse{
 			StatusCode: p.StatusCode, Headers: p.Headers, Body: strings.NewReader(p.Body),
 		}, nil
@@ -76,12 +76,12 @@ func Stream(h http.Handler, log *slog.Logger) InvokeStream {
 }
 
 // streamed are the routes that a function URL serves.
-var streamed = []string{"GET " + api.Path + "runs/{id}/events", "POST " + api.ChatPath, "GET " + api.ChatStreamPath}
+var streamed = []string{"GET " + web.APIPath + "runs/{id}/events", "POST " + web.ChatPath, "GET " + web.ChatStreamPath}
 
 // Stream answers the events of a function URL that streams: the events of runs and chats, and nothing else. Ended is
 // called before an answer ends.
-func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.Context)) InvokeStream {
-	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who)))
+func (d *Deployment) Stream(agents web.Agents, who Identity, ended func(context.Context)) InvokeStream {
+	served, next := http.NewServeMux(), d.Trace.HTTP(web.APIHandler(d.deployedBackend(agents, who)))
 	for _, route := range streamed {
 		served.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			defer ended(r.Context())
@@ -91,7 +91,7 @@ func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.
 		})
 	}
 	served.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		p := refuse(api.NoSuchPath, "want "+strings.Join(streamed, " or ")+": the HTTP API serves everything else")
+		p := refuse(web.NoSuchPath, "want "+strings.Join(streamed, " or ")+": the HTTP API serves everything else")
 		for name, value := range p.Headers {
 			w.Header().Set(name, value)
 		}
@@ -149,20 +149,20 @@ func answerEvent(
 ) events.APIGatewayV2HTTPResponse {
 	r, err := requestOf(e)
 	if err != nil {
-		return refuse(api.InvalidRequest, err.Error())
+		return refuse(web.InvalidRequest, err.Error())
 	}
 	panicked := false
 	guarded := guardPanics(h, log, func(http.ResponseWriter) { panicked = true })
 	out, err := lambdaurl.Wrap(guarded)(context.WithValue(ctx, callerKey{}, e.RequestContext.Authorizer), r)
 	if err != nil {
-		return refuse(api.InvalidRequest, "method, path: want those of an HTTP request")
+		return refuse(web.InvalidRequest, "method, path: want those of an HTTP request")
 	}
 	body, err := io.ReadAll(out.Body) // it ends with the handler
 	switch {
 	case panicked || err != nil:
-		return refuse(api.Internal, "the request could not be answered")
+		return refuse(web.InternalError, "the request could not be answered")
 	case len(body) > maxAnswer:
-		return refuse(api.AnswerTooLarge, "ask for less: smaller pages (limit), or a run without its messages (messages=0)")
+		return refuse(web.AnswerTooLarge, "ask for less: smaller pages (limit), or a run without its messages (messages=0)")
 	}
 	return events.APIGatewayV2HTTPResponse{
 		StatusCode: out.StatusCode, Headers: out.Headers, Cookies: out.Cookies, Body: string(body),
@@ -211,8 +211,8 @@ func withoutStage(path, stage string) string {
 }
 
 // refuse returns the answer for a problem that is found before the handler.
-func refuse(t api.ProblemType, detail string) events.APIGatewayV2HTTPResponse {
-	p := api.NewProblem(t, detail)
+func refuse(t web.ProblemType, detail string) events.APIGatewayV2HTTPResponse {
+	p := web.NewProblem(t, detail)
 	body, err := json.Marshal(p)
 	if err != nil { // a problem is strings and a number
 		body = []byte("{}")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // serve gives a handler one event, in JSON, and reads the answer.
@@ -130,15 +130,15 @@ func TestLargeAnswers(t *testing.T) {
 		require.Equal(t, c.status, a.StatusCode)
 		require.Equal(t, c.base64, a.IsBase64Encoded)
 		if c.status != 200 {
-			requireProblem(t, a, api.AnswerTooLarge)
+			requireProblem(t, a, web.AnswerTooLarge)
 		}
 	}
 }
 
-func requireProblem(t *testing.T, a events.APIGatewayV2HTTPResponse, kind api.ProblemType) api.Problem {
+func requireProblem(t *testing.T, a events.APIGatewayV2HTTPResponse, kind web.ProblemType) web.Problem {
 	t.Helper()
 	require.Equal(t, "application/problem+json", a.Headers["Content-Type"])
-	var p api.Problem
+	var p web.Problem
 	require.NoError(t, json.Unmarshal([]byte(a.Body), &p))
 	require.Equal(t, kind, p.Type)
 	require.Equal(t, a.StatusCode, p.Status)
@@ -151,9 +151,9 @@ func TestBadRequests(t *testing.T) {
 	a := serve(t, never, `{"version":"2.0","rawPath":"/","requestContext":{"http":{"method":"POST"}},
 		"body":"?secret?","isBase64Encoded":true}`)
 	require.NotContains(t, a.Body, "secret")
-	require.Contains(t, requireProblem(t, a, api.InvalidRequest).Detail, "base64")
+	require.Contains(t, requireProblem(t, a, web.InvalidRequest).Detail, "base64")
 	a = serve(t, never, `{"version":"2.0","rawPath":"/","requestContext":{"http":{"method":"GE T"}}}`)
-	requireProblem(t, a, api.InvalidRequest)
+	requireProblem(t, a, web.InvalidRequest)
 }
 
 // An event of another kind is an error that says what was expected and repeats nothing.
@@ -181,7 +181,7 @@ func TestPanic(t *testing.T) {
 	var a events.APIGatewayV2HTTPResponse
 	require.NoError(t, json.Unmarshal(out, &a))
 	require.Equal(t, 500, a.StatusCode)
-	requireProblem(t, a, api.Internal)
+	requireProblem(t, a, web.InternalError)
 	require.NotContains(t, string(out)+logged.String(), "canary")
 	require.NotContains(t, a.Body, "half")
 	require.Contains(t, logged.String(), "gateway_test.go")

@@ -20,7 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 func (d *Deployment) beginInvocation(ctx context.Context, function string) (context.Context, func(error)) {
@@ -196,7 +196,7 @@ func (d *Deployment) create(ctx context.Context, e *event) (string, error) {
 	var said []run.UserBlock
 	if s.Message != nil && string(s.Message) != "null" {
 		var err error
-		if said, err = api.ReadMessage("message", s.Message); err != nil {
+		if said, err = web.ReadMessage("message", s.Message); err != nil {
 			return "", invalidf("start run: %w", err)
 		}
 	}

@@ -30,7 +30,6 @@ import (
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // The environment of functions/http beside that of every function. All of it is optional.
@@ -148,9 +147,9 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 // Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by; a session is
 // no answer: the console has addresses of its own for what its pages read of the API. The pages never ask: a link says
 // who opens it, and Slack signs what it sends.
-func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
+func (d *Deployment) Serve(agents web.Agents, who Identity) Invoke {
 	backend := d.deployedBackend(agents, who)
-	served := d.Trace.HTTP(api.Handler(backend))
+	served := d.Trace.HTTP(web.APIHandler(backend))
 	if d.Links != nil {
 		served = d.withPages(served, backend)
 	}
@@ -169,14 +168,14 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 
 // withPages serves the pages beside the API, and the console to people who have signed in. Each reads by the API as the
 // caller that they are.
-func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler {
-	cache, feed := web.NewCache(), api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
+func (d *Deployment) withPages(served http.Handler, b web.Backend) http.Handler {
+	cache, feed := web.NewCache(), web.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
 	feed.Buffered = true // the gateway does, and the pages begin a reply anew with each response
 	console := d.SignIn.Protect(func(s web.Session) http.Handler {
 		own := b
-		own.Feed, own.Caller = feed, func(*http.Request) (api.Caller, error) { return s.Caller, nil }
-		served := api.Handler(own)
-		c := d.Console(s.Caller, api.NewHandlerClient(served))
+		own.Feed, own.Caller = feed, func(*http.Request) (web.Caller, error) { return s.Caller, nil }
+		served := web.APIHandler(own)
+		c := d.Console(s.Caller, web.NewHandlerClient(served))
 		c.Agents, c.Definition, c.Key, c.Session = b.Agents.Agents, b.Agents.Agent, s.Key, true
 		c.API, c.Cache = served, cache
 		return c.Handler()
@@ -186,7 +185,7 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 		switch p := r.URL.Path; {
 		case p == people.SlackPath || strings.HasPrefix(p, approval.LinkPath) || p == "/" && d.SignIn == nil:
 			pages.ServeHTTP(w, r)
-		case d.SignIn == nil || strings.HasPrefix(p, api.Path):
+		case d.SignIn == nil || strings.HasPrefix(p, web.APIPath):
 			served.ServeHTTP(w, r)
 		case slices.Contains(web.SignInPaths(), p):
 			d.SignIn.ServeHTTP(w, r)
@@ -198,7 +197,7 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 
 // Console returns the console for one person, who reads and acts through a client of the API. The caller adds the
 // agents, and what proves decisions.
-func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
+func (d *Deployment) Console(who web.Caller, client *web.Client) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{
 		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: client, Act: client, IDs: d.Ports.IDs,
@@ -334,10 +333,10 @@ type Identity struct {
 
 type callerKey struct{}
 
-// Caller returns who makes a request that Gateway has passed on, as api.Backend.Caller. Errors are *api.Problem:
+// Caller returns who makes a request that Gateway has passed on, as web.Backend.Caller. Errors are *web.Problem:
 // Unauthenticated if no identity was verified, NotAllowed if the verified one is no caller. They name claims and never
 // quote them.
-func (i Identity) Caller(r *http.Request) (api.Caller, error) {
+func (i Identity) Caller(r *http.Request) (web.Caller, error) {
 	a, _ := r.Context().Value(callerKey{}).(*Authorizer)
 	switch {
 	case a == nil:
@@ -346,11 +345,11 @@ func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 	case a.IAM != nil:
 		return i.iamCaller(a.IAM.UserARN)
 	}
-	return api.Caller{}, api.NewProblem(api.Unauthenticated, "want a verified token or an IAM signature")
+	return web.Caller{}, web.NewProblem(web.Unauthenticated, "want a verified token or an IAM signature")
 }
 
 // TokenCaller returns whom the claims of a verified token make. Its errors are like those of Caller.
-func (i Identity) TokenCaller(claims map[string]string) (api.Caller, error) {
+func (i Identity) TokenCaller(claims map[string]string) (web.Caller, error) {
 	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"),
 		cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
@@ -364,11 +363,11 @@ func (i Identity) TokenCaller(claims map[string]string) (api.Caller, error) {
 	if !agent.ValidPrincipal(user) {
 		return notAllowed("the token's claim " + userClaim + " names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
-	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: readGroups(claims[groupsClaim])}}, nil
+	return web.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: readGroups(claims[groupsClaim])}}, nil
 }
 
-func notAllowed(why string) (api.Caller, error) {
-	return api.Caller{}, api.NewProblem(api.NotAllowed, why)
+func notAllowed(why string) (web.Caller, error) {
+	return web.Caller{}, web.NewProblem(web.NotAllowed, why)
 }
 
 // readGroups reads a claim in any of the forms that Identity lists.
@@ -389,7 +388,7 @@ func readGroups(claim string) []string {
 	return out
 }
 
-func (i Identity) iamCaller(arn string) (api.Caller, error) {
+func (i Identity) iamCaller(arn string) (web.Caller, error) {
 	if i.IAMTenant == "" {
 		return notAllowed("callers that IAM has signed are not taken here")
 	}
@@ -400,7 +399,7 @@ func (i Identity) iamCaller(arn string) (api.Caller, error) {
 	if !agent.ValidTenant(i.IAMTenant) || !ok {
 		return notAllowed("want an IAM user or a session of an assumed role whose names can be those of a principal")
 	}
-	return api.Caller{Tenant: i.IAMTenant, Principal: p}, nil
+	return web.Caller{Tenant: i.IAMTenant, Principal: p}, nil
 }
 
 // principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with

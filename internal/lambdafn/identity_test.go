@@ -12,11 +12,11 @@ import (
 
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // caller is who an event with that authorizer, in JSON, is from.
-func caller(t *testing.T, who lambdafn.Identity, authorizer string) (c api.Caller, err error) {
+func caller(t *testing.T, who lambdafn.Identity, authorizer string) (c web.Caller, err error) {
 	t.Helper()
 	serve(t, func(_ http.ResponseWriter, r *http.Request) { c, err = who.Caller(r) }, fmt.Sprintf(`{"version":"2.0","rawPath":"/",
 		"rawQueryString":"tenant=evil&as=user:evil","headers":{"countersign-as":"user:evil,group:operators","tenant":"evil","sub":"evil","groups":"operators"},
@@ -31,14 +31,14 @@ func token(claims map[string]string) string {
 func TestCallerOfAToken(t *testing.T) {
 	c, err := caller(t, lambdafn.Identity{}, token(map[string]string{"tenant": "acme", "sub": "ana", "groups": "[operators finance]", "tenant_id": "x"}))
 	require.NoError(t, err)
-	require.Equal(t, api.Caller{Tenant: "acme", Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:operators", "group:finance"}}}, c)
+	require.Equal(t, web.Caller{Tenant: "acme", Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:operators", "group:finance"}}}, c)
 
 	named := lambdafn.Identity{TenantClaim: "custom:tenant", UserClaim: "email", GroupsClaim: "cognito:groups"}
 	c, err = caller(t, named, token(map[string]string{
 		"tenant": "evil", "sub": "evil", "groups": "evil", "custom:tenant": "acme", "email": "ana+x@example.com", "cognito:groups": "[operators]",
 	}))
 	require.NoError(t, err)
-	require.Equal(t, api.Caller{Tenant: "acme", Principal: policy.Principal{ID: "user:ana+x@example.com", Groups: []string{"group:operators"}}}, c)
+	require.Equal(t, web.Caller{Tenant: "acme", Principal: policy.Principal{ID: "user:ana+x@example.com", Groups: []string{"group:operators"}}}, c)
 }
 
 func TestGroups(t *testing.T) {
@@ -69,17 +69,17 @@ func TestRefusedTokens(t *testing.T) {
 		{"acme", "ana\n", "sub"},
 	} {
 		_, err := caller(t, lambdafn.Identity{IAMTenant: "acme"}, token(map[string]string{"tenant": c.tenant, "sub": c.user}))
-		p := requireRefused(t, err, api.NotAllowed)
+		p := requireRefused(t, err, web.NotAllowed)
 		require.Contains(t, p.Detail, "claim "+c.names)
 		require.NotContains(t, p.Detail, "anary")
 	}
 	_, err := caller(t, lambdafn.Identity{}, `{"jwt":{"claims":null}}`)
-	requireRefused(t, err, api.NotAllowed)
+	requireRefused(t, err, web.NotAllowed)
 }
 
-func requireRefused(t *testing.T, err error, kind api.ProblemType) api.Problem {
+func requireRefused(t *testing.T, err error, kind web.ProblemType) web.Problem {
 	t.Helper()
-	var p *api.Problem
+	var p *web.Problem
 	require.True(t, errors.As(err, &p), "%v", err)
 	require.Equal(t, kind, p.Type)
 	return *p
@@ -88,7 +88,7 @@ func requireRefused(t *testing.T, err error, kind api.ProblemType) api.Problem {
 // Behind no gateway nobody is verified. TestA9EveryRouteAsksWhoCalls has whom a gateway has not verified.
 func TestNobodyVerified(t *testing.T) {
 	_, err := lambdafn.Identity{IAMTenant: "acme"}.Caller(httptest.NewRequest(http.MethodGet, "/", nil))
-	require.Equal(t, 401, requireRefused(t, err, api.Unauthenticated).Status)
+	require.Equal(t, 401, requireRefused(t, err, web.Unauthenticated).Status)
 }
 
 func TestCallerOfIAM(t *testing.T) {
@@ -104,10 +104,10 @@ func TestCallerOfIAM(t *testing.T) {
 		{"arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Ops_0f/ana", "user:ana@AWSReservedSSO_Ops_0f", "group:AWSReservedSSO_Ops_0f"},
 	} {
 		_, err := caller(t, lambdafn.Identity{}, who(c.arn))
-		require.Contains(t, requireRefused(t, err, api.NotAllowed).Detail, "IAM has signed are not taken here")
+		require.Contains(t, requireRefused(t, err, web.NotAllowed).Detail, "IAM has signed are not taken here")
 		got, err := caller(t, lambdafn.Identity{IAMTenant: "ops"}, who(c.arn))
 		require.NoError(t, err, c.arn)
-		want := api.Caller{Tenant: "ops", Principal: policy.Principal{ID: c.id}}
+		want := web.Caller{Tenant: "ops", Principal: policy.Principal{ID: c.id}}
 		if c.group != "" {
 			want.Principal.Groups, want.Principal.Unpinned = []string{c.group}, true
 		}
@@ -122,10 +122,10 @@ func TestCallerOfIAM(t *testing.T) {
 		"arn:aws:iam::123456789012:role/Finance", "ana", "",
 	} {
 		_, err := caller(t, lambdafn.Identity{IAMTenant: "ops"}, who(arn))
-		requireRefused(t, err, api.NotAllowed)
+		requireRefused(t, err, web.NotAllowed)
 	}
 	_, err := caller(t, lambdafn.Identity{IAMTenant: "Not a tenant"}, `{"iam":{"userArn":"arn:aws:iam::1:user/ana"}}`)
-	requireRefused(t, err, api.NotAllowed)
+	requireRefused(t, err, web.NotAllowed)
 }
 
 // The sessions of the stack's own role are operators, and no other role of that name is. Who has a name of their own choice
@@ -147,7 +147,7 @@ func TestPinnedSessions(t *testing.T) {
 	} {
 		got, err := caller(t, c.who, fmt.Sprintf(`{"iam":{"userArn":"arn:aws:sts::123456789012:assumed-role/%s/ana"}}`, c.role))
 		if c.id == "" {
-			requireRefused(t, err, api.NotAllowed)
+			requireRefused(t, err, web.NotAllowed)
 			continue
 		}
 		require.NoError(t, err)

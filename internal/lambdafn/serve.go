@@ -34,7 +34,7 @@ import (
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process ends.
@@ -326,7 +326,7 @@ func addModels(f *function) error {
 	}
 	var onDelta agent.OnDelta
 	if live != nil {
-		onDelta = prompt.TranslateTags(api.NewLive(live, f.Ports.Clock, f.Deployment.Log).ReceiveDelta)
+		onDelta = prompt.TranslateTags(web.NewLive(live, f.Ports.Clock, f.Deployment.Log).ReceiveDelta)
 	}
 	p, all := &f.Ports, f.newModels(onDelta)
 	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))

@@ -39,7 +39,6 @@ import (
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 func TestMain(m *testing.M) { os.Exit(standins.BrowserTests{M: m}.Run()) }
@@ -239,10 +238,10 @@ func (s *site) forward(w http.ResponseWriter, r *http.Request) {
 // pending starts a run and returns its request, once it is there.
 func (s *site) pending() approval.Approval {
 	s.t.Helper()
-	a := read[api.Accepted](s.stack, ana, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`)
-	var r api.Run
+	a := read[web.Accepted](s.stack, ana, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`)
+	var r web.Run
 	require.Eventually(s.t, func() bool {
-		r = read[api.Run](s.stack, ana, 200, "GET /v1/runs/"+a.ID, "")
+		r = read[web.Run](s.stack, ana, 200, "GET /v1/runs/"+a.ID, "")
 		return r.Status == run.RunWaiting
 	}, 2*time.Minute, 5*time.Millisecond)
 	return s.reload(r.Waiting[0].Approval)
@@ -716,7 +715,7 @@ func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
 		})
 		require.Equal(t, want, text)
 	}
-	step := api.NewLive(s.table, clock.System(), s.log()) // as functions/step has it
+	step := web.NewLive(s.table, clock.System(), s.log()) // as functions/step has it
 	write := func(text string) {
 		step.ReceiveDelta(agent.Request{Tenant: "acme", Run: a.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: text})
 	}

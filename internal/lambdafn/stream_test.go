@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // follow sends an event of the function URL. Who calls is signed by IAM.
@@ -43,22 +43,22 @@ func TestFunctionURLRefuses(t *testing.T) {
 			line   string
 			caller func([]byte) []byte
 			status int
-			kind   api.ProblemType
+			kind   web.ProblemType
 		}{
 			{read, byIAM, 200, ""},
-			{read, nobody, 401, api.Unauthenticated},
-			{read, foreign, 403, api.NotAllowed},
-			{"GET /v1/runs/rother/events", byIAM, 404, api.RunNotFound},
-			{"GET /v1/runs", byIAM, 404, api.NoSuchPath},
-			{"GET /v1/runs/" + one.ID, byIAM, 404, api.NoSuchPath},
-			{"POST /v1/runs/" + one.ID + "/cancel", byIAM, 404, api.NoSuchPath},
-			{"POST /v1/approvals/" + one.Waiting[0].Approval + "/decision", byIAM, 404, api.NoSuchPath},
-			{"GET /v1/chat/payer", byIAM, 404, api.NoSuchPath},
-			{"POST /v1/chat/payer", nobody, 401, api.Unauthenticated},
-			{"GET /", byIAM, 404, api.NoSuchPath},
-			{"GET /a/link", byIAM, 404, api.NoSuchPath},
-			{"POST /slack/interactions", byIAM, 404, api.NoSuchPath},
-			{"GE T /v1/runs", byIAM, 400, api.InvalidRequest},
+			{read, nobody, 401, web.Unauthenticated},
+			{read, foreign, 403, web.NotAllowed},
+			{"GET /v1/runs/rother/events", byIAM, 404, web.RunNotFound},
+			{"GET /v1/runs", byIAM, 404, web.NoSuchPath},
+			{"GET /v1/runs/" + one.ID, byIAM, 404, web.NoSuchPath},
+			{"POST /v1/runs/" + one.ID + "/cancel", byIAM, 404, web.NoSuchPath},
+			{"POST /v1/approvals/" + one.Waiting[0].Approval + "/decision", byIAM, 404, web.NoSuchPath},
+			{"GET /v1/chat/payer", byIAM, 404, web.NoSuchPath},
+			{"POST /v1/chat/payer", nobody, 401, web.Unauthenticated},
+			{"GET /", byIAM, 404, web.NoSuchPath},
+			{"GET /a/link", byIAM, 404, web.NoSuchPath},
+			{"POST /slack/interactions", byIAM, 404, web.NoSuchPath},
+			{"GE T /v1/runs", byIAM, 400, web.InvalidRequest},
 		} {
 			begin, ends := time.Now(), 0
 			out := s.follow(c.line, func(context.Context) { ends++ }, c.caller,

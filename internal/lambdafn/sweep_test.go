@@ -20,7 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // The schedule's event as an EventBridge rule sends it, and as EventBridge Scheduler does.
@@ -69,7 +69,7 @@ func (s *stack) kill(name string) {
 }
 
 // approve approves what a run waits for, and lets it go on.
-func (s *stack) approve(r api.Run) {
+func (s *stack) approve(r web.Run) {
 	s.t.Helper()
 	require.Equal(s.t, 200, s.do(ana, "POST /v1/approvals/"+r.Waiting[0].Approval+"/decision", `{"action":"approve"}`).StatusCode)
 	synctest.Wait()
@@ -99,13 +99,13 @@ func TestScheduledSweep(t *testing.T) {
 				synctest.Wait()
 
 				// The new execution has found the run's wait and waits on.
-				require.Equal(t, dead.Waiting[0].Approval, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Waiting[0].Approval)
+				require.Equal(t, dead.Waiting[0].Approval, read[web.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Waiting[0].Approval)
 				time.Sleep(2 * time.Minute)
 				r = s.swept(event)
 				require.Empty(t, r.Repaired)
 				require.Equal(t, int64(0), s.metrics.take()["RunsRepaired"])
 				s.approve(dead)
-				require.Equal(t, run.RunDone, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Status)
+				require.Equal(t, run.RunDone, read[web.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Status)
 				require.Len(t, s.paid, 1)
 			})
 		})
@@ -225,7 +225,7 @@ func TestReaperOfAnUnwrittenRun(t *testing.T) {
 			require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: want, Complete: true}, s.swept(statusEvent("x", "FAILED", input)))
 			synctest.Wait()
 		}
-		s.approve(read[api.Run](s, ana, 200, "GET /v1/runs/"+agent.RunID("acme", "payer", "k"), ""))
+		s.approve(read[web.Run](s, ana, 200, "GET /v1/runs/"+agent.RunID("acme", "payer", "k"), ""))
 		require.Len(t, s.paid, 1)
 	})
 }

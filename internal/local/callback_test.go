@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // stockkeeper is a model that has stock counted and says what came of it.
@@ -83,7 +83,7 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	functions := tools.NewFunctions(aws.Config{
 		Region: w.Region, Credentials: credentials.StaticCredentialsProvider{Value: w.Credentials}, BaseEndpoint: &w.url,
 	})
-	feed := api.NewFeed(clock.System())
+	feed := web.NewFeed(clock.System())
 	reg := registry.Must(registry.New())
 	model := func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil }
 	h, err := Open(dir, reg, model, Config{
@@ -96,8 +96,8 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	require.NoError(t, h.Resume(t.Context(), Tenant, ""))
 	b := h.Backend()
 	b.Agents, b.Feed, b.Log, b.Callbacks = reg, feed, log, rings
-	b.Caller = func(*http.Request) (api.Caller, error) { return api.Caller{}, api.NewProblem(api.NotAllowed, "nobody") }
-	srv := httptest.NewServer(api.Handler(b))
+	b.Caller = func(*http.Request) (web.Caller, error) { return web.Caller{}, web.NewProblem(web.NotAllowed, "nobody") }
+	srv := httptest.NewServer(web.APIHandler(b))
 	t.Cleanup(srv.Close)
 	t.Cleanup(feed.Close)
 	return h, srv

@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // Tenant is the tenant of everything on a laptop.
@@ -288,7 +288,7 @@ func readExecution(it store.Item) (asl.Record, error) {
 // Backend is the machine as the API serves it to whoever owns the laptop. Its caller sets Agents, Feed, which is the
 // machine's Sink, Caller and Log. The first request that acts resumes the machine, so that one who only looks sets
 // nothing going.
-func (m *Machine) Backend() api.Backend {
+func (m *Machine) Backend() web.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	b := m.Deployment.Backend()
 	b.Intake, b.Local, b.Via, b.Replay = intake, true, agent.ViaCLI, m.Replay

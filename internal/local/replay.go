@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 const replayTries = 20 // of reading a run that moves meanwhile
@@ -21,21 +21,21 @@ const replayTries = 20 // of reading a run that moves meanwhile
 // Replay folds a run's journal again, from its first entry and with neither model nor tools, and compares what comes
 // out with what a load gives, with HEAD, and with the definition and the requests it points at. A broken record is a
 // Difference, not an error.
-func (m *Machine) Replay(ctx context.Context, tenant, run string) (api.Replay, error) {
+func (m *Machine) Replay(ctx context.Context, tenant, run string) (web.Replay, error) {
 	for range replayTries {
 		found, moved, err := m.replayOnce(ctx, tenant, run)
 		if err != nil || !moved {
 			return found, err
 		}
 	}
-	return api.Replay{}, fmt.Errorf("replay run %s: %w", run, runtime.ErrContention)
+	return web.Replay{}, fmt.Errorf("replay run %s: %w", run, runtime.ErrContention)
 }
 
-func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api.Replay, moved bool, err error) {
-	found = api.Replay{Run: run, Differences: []api.Difference{}}
+func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found web.Replay, moved bool, err error) {
+	found = web.Replay{Run: run, Differences: []web.Difference{}}
 	var compare comparer = func(path string, got, want any) {
 		if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
-			found.Differences = append(found.Differences, api.Difference{Path: path, Got: g, Want: w})
+			found.Differences = append(found.Differences, web.Difference{Path: path, Got: g, Want: w})
 		}
 	}
 	head, err := m.Ports.Journal.Head(ctx, tenant, run)

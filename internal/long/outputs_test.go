@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/workload"
 )
 
@@ -100,17 +100,17 @@ func TestLargeOutputs(t *testing.T) {
 const mostAnswer = 6 * megabyte
 
 // get asks the API, which reads a journal, and gives the answer.
-func (l *lab) get(t *testing.T, j api.Journal, path string, stream bool) []byte {
+func (l *lab) get(t *testing.T, j web.Journal, path string, stream bool) []byte {
 	t.Helper()
 	b := l.Backend()
-	b.Agents, b.Feed, b.Journal, b.Ready = nobody{}, api.NewFeed(l.Ports.Clock), j, nil
-	b.Caller = func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil }
+	b.Agents, b.Feed, b.Journal, b.Ready = nobody{}, web.NewFeed(l.Ports.Clock), j, nil
+	b.Caller = func(*http.Request) (web.Caller, error) { return web.Caller{Tenant: local.Tenant, Principal: ana}, nil }
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	if stream {
 		r.Header.Set("Accept", "text/event-stream")
 	}
 	w := httptest.NewRecorder()
-	api.Handler(b).ServeHTTP(w, r)
+	web.APIHandler(b).ServeHTTP(w, r)
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 	return w.Body.Bytes()
 }
@@ -133,7 +133,7 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 			}
 			body := l.get(t, l.Ports.Journal, path, false)
 			largest = max(largest, len(body))
-			var p api.Page[json.RawMessage]
+			var p web.Page[json.RawMessage]
 			require.NoError(t, json.Unmarshal(body, &p))
 			found += len(p.Items)
 			cursor, more = p.Cursor, p.Cursor != ""

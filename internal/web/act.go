@@ -35,7 +35,7 @@ type formResult struct {
 
 // serveVisit shows a request, or applies a form. If the form is accepted, it redirects to the page. If not, it shows
 // the page with the typed fields and the reason.
-func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
+func (s *pageServer) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
 	if r.Method != http.MethodPost {
 		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 		return
@@ -108,7 +108,7 @@ var leadsBack = regexp.MustCompile(`^/((runs|chat)/r[a-z2-7]{25})?$`)
 
 // showUncovered shows the page with nothing masked to a person who may decide. It records that first; without the
 // record it shows nothing.
-func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
+func (s *pageServer) showUncovered(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
 	var err error
 	switch {
 	case !v.a.IsOpen(s.Clock.Now()):
@@ -131,7 +131,7 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 
 // reviewEdit says what the edited arguments change, for the form that approves them. It refuses what the desk would
 // refuse, and decides and records nothing.
-func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string) (shown formResult, err error) {
+func (s *pageServer) reviewEdit(ctx context.Context, v visit, form map[string]string) (shown formResult, err error) {
 	if !s.findAllowedActions(v).Edit {
 		return shown, approval.ErrForbidden
 	}
@@ -217,7 +217,7 @@ func restoreArgs(a approval.Approval, known people.DocumentView, edited string) 
 }
 
 // sendCode sends the visitor a code by another channel than the link's. Its MAC is stored first.
-func (s *server) sendCode(ctx context.Context, v visit) (shown formResult, err error) {
+func (s *pageServer) sendCode(ctx context.Context, v visit) (shown formResult, err error) {
 	channel := s.codeChannel(v)
 	switch {
 	case !v.a.IsOpen(s.Clock.Now()):
@@ -240,7 +240,7 @@ func (s *server) sendCode(ctx context.Context, v visit) (shown formResult, err e
 
 // codeChannel returns the channel by which the visitor is sent a code; "" = none is, or neither the request nor one of
 // its open tools takes one.
-func (s *server) codeChannel(v visit) string {
+func (s *pageServer) codeChannel(v visit) string {
 	takes := func(p approval.Permission) bool { return p.Verdict == "" && v.takesCode(p.Tool) }
 	if s.Codes == nil || !v.takesCode("") && !slices.ContainsFunc(v.a.Permissions, takes) {
 		return ""
@@ -285,7 +285,7 @@ var outcomeActions = map[string]approval.Action{
 }
 
 // applyForm applies the pressed button as the person, through the desk (A9).
-func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
+func (s *pageServer) applyForm(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.DecisionInput{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"],
 		Tool: form["tool"], By: v.by, Via: v.via, Digest: v.a.Digest,
@@ -342,7 +342,7 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 }
 
 // refuseForm shows why a form was not accepted, on the page as it is now.
-func (s *server) refuseForm(w http.ResponseWriter, r *http.Request, v visit, form map[string]string, err error) {
+func (s *pageServer) refuseForm(w http.ResponseWriter, r *http.Request, v visit, form map[string]string, err error) {
 	now, readErr := s.Get(r.Context(), v.link.Tenant, v.link.Approval)
 	status, text := explainError(err)
 	if status == 0 && readErr == nil && now.Status != approval.Pending {

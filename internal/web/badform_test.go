@@ -27,7 +27,7 @@ var formFields = map[string][]string{
 
 // Every field of a page's form, wrong in every way: the page is shown again or nothing is said, and nothing is written.
 func TestBadForms(t *testing.T) {
-	w := newHarness(t, asks(`{"amount": 5}`))
+	w := newHarness(t, asksToPay(`{"amount": 5}`))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
 	require.Eventually(t, func() bool { // from then on nothing moves
@@ -82,7 +82,7 @@ func TestBadForms(t *testing.T) {
 
 // Every path below a page's, with what is no token of ours or more than one: there is nothing, of whichever it is.
 func TestBadLinks(t *testing.T) {
-	w := newHarness(t, asks(`{"amount": 5}`))
+	w := newHarness(t, asksToPay(`{"amount": 5}`))
 	at := w.newLink(w.pendingRequest(), "user:ana")
 	token := at[strings.LastIndexByte(at, '/')+1:]
 	missing := w.do("GET", w.server.URL+"/a/x", nil)

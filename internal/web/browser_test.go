@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's
@@ -76,14 +75,14 @@ func TestB5WithoutJavaScript(t *testing.T) {
 	p.Click("button[value=edit]")
 	p.Settle()
 	require.Equal(t, run.RunDone, w.finish())
-	require.Equal(t, payment{2, "eva"}, <-w.paid)
+	require.Equal(t, madePayment{2, "eva"}, <-w.paid)
 	p.Close()
 }
 
 // A choice of many words does not push the buttons out of the panel in which they stand, behind a link and in the
 // console.
 func TestB5FormsStayInTheirPlace(t *testing.T) {
-	w := newHarness(t, asks(five), func(d *agent.Definition) {
+	w := newHarness(t, asksToPay(five), func(d *agent.Definition) {
 		d.Tools[0].Schema = json.RawMessage(`{"type": "object", "properties": {
 			"amount": {"type": "integer"}, "why": {"enum": ["` + strings.Repeat("many words ", 20) + `"]}}}`)
 	})
@@ -130,9 +129,9 @@ func TestB5SmallScreens(t *testing.T) {
 
 // A line across what a model writes is one, and no dot in its middle.
 func TestConsoleDrawsLines(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}
+		c.Read = runs{run: web.Run{ID: id, Agent: "payer", Status: run.RunDone}}
 		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) {
 			return []policy.SeenMessage{{Message: run.Message{Role: run.RoleAssistant, Block: run.Text{Text: "Above\n\n---\n\nbelow"}}}}, nil
 		}
@@ -240,9 +239,9 @@ func TestB5Axe(t *testing.T) {
 	}
 	const odd = `{"amount": 12400.00, "recipient": {"name": "Bob \u202e Ltd"}, "apiKey": "0a1b0a1b0a1b0a1b", "lines": [""]}`
 	for state, w := range map[string]*harness{
-		"open": remarked(asks(five)), "decided": remarked(asks(five)),
-		"input": remarked(asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }),
-		"tools": remarked(asks(five), func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry }),
+		"open": remarked(asksToPay(five)), "decided": remarked(asksToPay(five)),
+		"input": remarked(asksToPay(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }),
+		"tools": remarked(asksToPay(five), func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry }),
 	} {
 		w.reading(func(a *approval.Approval) {
 			if a.Kind == approval.KindCall {
@@ -258,7 +257,7 @@ func TestB5Axe(t *testing.T) {
 		p.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true })`, nil)
 		p.RequireAccessible(state)
 	}
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	require.Equal(t, http.StatusNotFound, p.Goto(w.server.URL+"/a/none"))
 	p.RequireAccessible("none")
 }

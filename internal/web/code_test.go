@@ -59,7 +59,7 @@ func (p *pigeon) newestCode(t *testing.T) string {
 
 // confirming is a harness whose rule wants a code of who approves on a page, and the channels that carry it.
 func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Builder) {
-	return confirmingBy(t, asks(five), func(d *agent.Definition) {
+	return confirmingBy(t, asksToPay(five), func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
 	})
 }

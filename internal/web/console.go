@@ -22,20 +22,19 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Reader reads what the console shows, on behalf of the visitor; *api.Client implements it. Errors are *api.Problem
+// Reader reads what the console shows, on behalf of the visitor; *Client implements it. Errors are *Problem
 // if the API refuses.
 type Reader interface {
-	Runs(ctx context.Context, q api.RunQuery) (api.Page[api.RunHead], error)
-	Run(ctx context.Context, run string) (api.Run, error)
-	RunWithoutMessages(ctx context.Context, run string) (api.Run, error)
-	Events(ctx context.Context, run, after string, limit int) (api.Page[api.Event], error)
+	Runs(ctx context.Context, q RunQuery) (Page[RunHead], error)
+	Run(ctx context.Context, run string) (Run, error)
+	RunWithoutMessages(ctx context.Context, run string) (Run, error)
+	Events(ctx context.Context, run, after string, limit int) (Page[Event], error)
 	Journal(ctx context.Context, run, cursor string, limit int) ([][]byte, error)
 	Approval(ctx context.Context, id string) (approval.Approval, error)
-	FindApprovals(ctx context.Context, q approval.Query) (api.Page[approval.Approval], error)
-	Grants(ctx context.Context, agent, cursor string, limit int) (api.Page[api.Grant], error)
+	FindApprovals(ctx context.Context, q approval.Query) (Page[approval.Approval], error)
+	Grants(ctx context.Context, agent, cursor string, limit int) (Page[Grant], error)
 }
 
 // Console serves the runs, agents and requests of a tenant to one person. The handler in front of it must authenticate
@@ -65,7 +64,7 @@ type Console struct {
 	Agents     func() []string
 	Definition func(name string) (*agent.Definition, bool) // of an agent, as runs start with it
 	// Act does what the visitor asks for in forms, on the visitor's behalf.
-	Act *api.Client
+	Act *Client
 	// Broken returns what is wrong with the agents whose files cannot be loaded, by agent; nil = all of them can.
 	Broken func() map[string][]AgentProblem
 	// WithModel returns an agent with another model, given as Models are; its error is for the visitor. Nil = runs start
@@ -144,7 +143,7 @@ func formOf(path string) string {
 // console is the handler of a Console.
 type console struct {
 	*Console
-	*server
+	*pageServer
 	*Cache
 }
 
@@ -159,8 +158,8 @@ func (c *Console) Handler() http.Handler {
 	if own.Broken == nil {
 		own.Broken = func() map[string][]AgentProblem { return nil }
 	}
-	all := &console{Console: &own, server: c.Pages.newServer(consolePages(), policy), Cache: own.Cache}
-	all.server.frame = all.newFrame("", "")
+	all := &console{Console: &own, pageServer: c.Pages.newServer(consolePages(), policy), Cache: own.Cache}
+	all.pageServer.frame = all.newFrame("", "")
 	return all
 }
 
@@ -190,7 +189,7 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serveDecisions(w, r)
 	case c.API != nil && passedOn.MatchString(r.URL.Path):
 		in := r.Clone(r.Context())
-		in.URL.Path, in.URL.RawPath = api.Path+strings.TrimSuffix(r.URL.Path[1:], "/json"), ""
+		in.URL.Path, in.URL.RawPath = APIPath+strings.TrimSuffix(r.URL.Path[1:], "/json"), ""
 		setSecurityHeaders(w.Header(), c.policy)
 		c.API.ServeHTTP(w, in)
 	case pictures.MatchString(r.URL.Path):
@@ -271,13 +270,13 @@ func (c *console) renderPage(w http.ResponseWriter, r *http.Request, status int,
 	case isNotFound(err):
 		c.writePlain(w, http.StatusNotFound, missingPage)
 	default:
-		c.server.renderPage(w, r, status, name, view, err)
+		c.pageServer.renderPage(w, r, status, name, view, err)
 	}
 }
 
 // isNotFound reports whether something does not exist, as far as the visitor may know.
 func isNotFound(err error) bool {
-	var p *api.Problem
+	var p *Problem
 	return errors.Is(err, errNoPage) || errors.Is(err, approval.ErrNotFound) ||
 		errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusBadRequest)
 }

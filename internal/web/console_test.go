@@ -26,7 +26,6 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // id is one of a run.
@@ -35,29 +34,29 @@ const id = "raaaaaaaaaaaaaaaaaaaaaaaaa"
 // runs is an API that has one run.
 type runs struct {
 	web.Reader // of what nothing here asks
-	run        api.Run
+	run        web.Run
 }
 
-func (r runs) RunWithoutMessages(context.Context, string) (api.Run, error) { return r.run, nil }
-func (r runs) Run(context.Context, string) (api.Run, error)                { return r.run, nil }
-func (r runs) Runs(context.Context, api.RunQuery) (api.Page[api.RunHead], error) {
-	return api.Page[api.RunHead]{Items: []api.RunHead{}}, nil
+func (r runs) RunWithoutMessages(context.Context, string) (web.Run, error) { return r.run, nil }
+func (r runs) Run(context.Context, string) (web.Run, error)                { return r.run, nil }
+func (r runs) Runs(context.Context, web.RunQuery) (web.Page[web.RunHead], error) {
+	return web.Page[web.RunHead]{Items: []web.RunHead{}}, nil
 }
-func (r runs) Events(context.Context, string, string, int) (api.Page[api.Event], error) {
-	return api.Page[api.Event]{}, nil
+func (r runs) Events(context.Context, string, string, int) (web.Page[web.Event], error) {
+	return web.Page[web.Event]{}, nil
 }
 func (r runs) Approval(context.Context, string) (approval.Approval, error) {
 	return approval.Approval{}, approval.ErrNotFound
 }
-func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
-	return api.Page[approval.Approval]{}, nil
+func (r runs) FindApprovals(context.Context, approval.Query) (web.Page[approval.Approval], error) {
+	return web.Page[approval.Approval]{}, nil
 }
 
 // manyDecided is an API that has more approved requests than an audit looks through, and one that was denied before
 // them.
 type manyDecided struct{ runs }
 
-func (manyDecided) FindApprovals(_ context.Context, q approval.Query) (p api.Page[approval.Approval], err error) {
+func (manyDecided) FindApprovals(_ context.Context, q approval.Query) (p web.Page[approval.Approval], err error) {
 	decided := approval.Decision{At: time.Unix(2_000_000, 0), By: "user:ana", Action: approval.Approve}
 	switch {
 	case !q.Newest:
@@ -81,7 +80,7 @@ func (manyDecided) FindApprovals(_ context.Context, q approval.Query) (p api.Pag
 // An audit of more requests than it looks through says what is missing, on the page and in the export, and has those of
 // the other statuses whole.
 func TestAuditSaysWhatIsMissing(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	w.console("user:ana", func(c *web.Console) { c.Read = manyDecided{} })
 	const missing = "Of each status the newest 2,000 requests were looked through."
 	require.Contains(t, w.do("GET", w.server.URL+"/audit", nil).body, missing)
@@ -93,7 +92,7 @@ func TestAuditSaysWhatIsMissing(t *testing.T) {
 
 // A number that no page of the audit has is an address that is not there, however large it is; the navigation is.
 func TestAuditHasNoPageOfThatNumber(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	w.console("user:ana", func(c *web.Console) { c.Read = manyDecided{} })
 	require.Equal(t, http.StatusOK, w.do("GET", w.server.URL+"/audit?page=23", nil).status)
 	for _, page := range []string{"24", "184467440737095516", "-1", "0", "x"} {
@@ -109,23 +108,23 @@ type manyGrants struct {
 	cursor string
 }
 
-func (m manyGrants) Runs(context.Context, api.RunQuery) (api.Page[api.RunHead], error) {
-	return api.Page[api.RunHead]{Cursor: m.cursor}, nil
+func (m manyGrants) Runs(context.Context, web.RunQuery) (web.Page[web.RunHead], error) {
+	return web.Page[web.RunHead]{Cursor: m.cursor}, nil
 }
 
-func (manyGrants) Grants(_ context.Context, of, cursor string, _ int) (p api.Page[api.Grant], err error) {
+func (manyGrants) Grants(_ context.Context, of, cursor string, _ int) (p web.Page[web.Grant], err error) {
 	if p.Cursor = "next"; cursor != "" {
 		p.Cursor = ""
 	}
 	end := time.Date(2026, 12, 24, 18, 0, 0, 0, time.UTC)
-	p.Items = []api.Grant{{Agent: of, Tool: "pay", Pattern: "page " + cursor + ".", Expires: end, Uses: 3, Left: 2}}
+	p.Items = []web.Grant{{Agent: of, Tool: "pay", Pattern: "page " + cursor + ".", Expires: end, Uses: 3, Left: 2}}
 	return p, nil
 }
 
 // An agent's page has all of its standing grants, so that each can be revoked there, and says how long each holds. It
 // does not say that an agent has no runs where it has not looked at all of them.
 func TestAgentPageHasEveryGrant(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	for _, cursor := range []string{"", "more"} {
 		w.console("user:ana", func(c *web.Console) {
 			c.Read = manyGrants{cursor: cursor}
@@ -187,7 +186,7 @@ func TestB4ConsoleMasksBySchema(t *testing.T) {
 	put := agent.ToolSpec{Name: "vault.put", Kind: agent.KindService, Description: "Keeps a word.", Effect: run.EffectNonIdempotent,
 		Schema: json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string", "x-secret": true}}}`)}
 	w, _, _ := asked(t, func(d *agent.Definition) { d.Tools = append(d.Tools, put) })
-	c := w.m.Console(api.Caller{Tenant: local.Tenant}, nil)
+	c := w.m.Console(web.Caller{Tenant: local.Tenant}, nil)
 	rows, err := c.Arguments(t.Context(), w.run, put.ModelName(), []byte(`{"word": "swordfish"}`))
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
@@ -200,7 +199,7 @@ type queued struct {
 	asked approval.Approval
 }
 
-func (r queued) FindApprovals(_ context.Context, q approval.Query) (p api.Page[approval.Approval], err error) {
+func (r queued) FindApprovals(_ context.Context, q approval.Query) (p web.Page[approval.Approval], err error) {
 	if p.Cursor = "next"; q.Cursor != "" {
 		p.Cursor, p.Items = "", []approval.Approval{r.asked}
 	}
@@ -226,8 +225,8 @@ type manyAsked struct {
 	all []approval.Approval
 }
 
-func (m manyAsked) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
-	return api.Page[approval.Approval]{Items: m.all}, nil
+func (m manyAsked) FindApprovals(context.Context, approval.Query) (web.Page[approval.Approval], error) {
+	return web.Page[approval.Approval]{Items: m.all}, nil
 }
 
 // What a run below asks is on the page of the run above, however many other requests are older; a link leads to the run
@@ -236,7 +235,7 @@ func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {
 	w, a, _ := asked(t)
 	a.Root = id
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = queued{runs{run: api.Run{ID: id, Status: run.RunDone, Reason: "stopped:timeout_reached", Continues: a.Run, Calls: []api.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
+		c.Read = queued{runs{run: web.Run{ID: id, Status: run.RunDone, Reason: "stopped:timeout_reached", Continues: a.Run, Calls: []web.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil).body
 	require.Contains(t, page, "</span>Stopped: timeout reached</span>")
@@ -249,7 +248,7 @@ func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {
 func TestConsoleShowsWhatNoMessageAsks(t *testing.T) {
 	w, a, _ := asked(t)
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = runs{run: api.Run{ID: id, Status: run.RunWaiting, Calls: []api.Call{{ID: "budget-1", Tool: "budget.raise"}},
+		c.Read = runs{run: web.Run{ID: id, Status: run.RunWaiting, Calls: []web.Call{{ID: "budget-1", Tool: "budget.raise"}},
 			Waiting: []policy.WaitView{{Call: "budget-1", For: run.ForApproval, Approval: a.ID, Expires: a.ExpiresAt}}}}
 	})
 	for _, path := range []string{"/runs/", "/chat/"} {
@@ -262,7 +261,7 @@ func TestConsoleShowsWhatNoMessageAsks(t *testing.T) {
 // A card says what an answer does, like the request's own page: how many approve, what is granted besides the call, and
 // what a denial does. Who has answered reads on it that others have still to.
 func TestCardsSayWhatAnAnswerDoes(t *testing.T) {
-	w := newHarness(t, asks(five), func(d *agent.Definition) {
+	w := newHarness(t, asksToPay(five), func(d *agent.Definition) {
 		d.Permission.Scope, d.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Quorum: 2}}
 	})
@@ -302,12 +301,12 @@ func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 
 // However much, and however odd, what a run says is, its page is there, and says what it leaves out.
 func TestConsoleStoriesAreBounded(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	odd := strings.Repeat("\u202e<", 30_000)
 	key := "AKIAIOSFODNN7EXAMPLE" // where the heading is cut, and where the message is
 	words := run.Text{Text: strings.Repeat("x", 114) + " " + key + strings.Repeat(" x", 9928) + " " + key + strings.Repeat(" x", 9)}
 	all := []policy.SeenMessage{{Message: run.Message{Role: run.RoleUser, Block: words}}, {Message: run.Message{Role: run.RoleAssistant, Block: words}}}
-	one := api.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
+	one := web.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for i := range 100 {
 		all = append(all, policy.SeenMessage{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
 		all = append(all, policy.SeenMessage{Message: run.Message{Role: run.RoleAssistant, Block: run.ToolUse{
@@ -333,7 +332,7 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 
 // Pictures of a conversation are shown, whatever they are said to be; what is no picture is named, and not served.
 func TestConsoleShowsPictures(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	png := "\x89PNG\r\n\x1a\n"
 	media := func(kind, data string) policy.SeenMessage {
 		return policy.SeenMessage{Message: run.Message{Role: run.RoleUser, Block: run.Media{Name: "x", MediaType: kind, Data: base64.StdEncoding.EncodeToString([]byte(data))}}}
@@ -341,7 +340,7 @@ func TestConsoleShowsPictures(t *testing.T) {
 	all := []policy.SeenMessage{media("image/png", png), media("image/png", "<svg onload=alert(1)>"), media("image/svg+xml", "<svg/>"), media("text/plain", "hi")}
 	all = append(all, policy.SeenMessage{Message: run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/gif", Blob: "digest"}}})
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}
+		c.Read = runs{run: web.Run{ID: id, Agent: "payer", Status: run.RunDone}}
 		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) { return all, nil }
 		c.Blob = func(_ context.Context, digest string) ([]byte, error) { return []byte("GIF89a" + digest), nil }
 	})
@@ -366,7 +365,7 @@ func TestConsoleShowsPictures(t *testing.T) {
 func TestConsoleSaysWhyAFormIsRefused(t *testing.T) {
 	w, _, _ := asked(t)
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1}}
+		c.Read = runs{run: web.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1}}
 		c.WithModel = func(string, string) (*agent.Definition, error) { return nil, errors.New("no such model") }
 	})
 	for _, chat := range []string{"", "1"} {
@@ -402,9 +401,9 @@ func TestConsoleTakesOneInput(t *testing.T) {
 // The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones; a bar
 // of the timeline leads to its message.
 func TestConsoleShowsALongRun(t *testing.T) {
-	w := newHarness(t, asks(five))
+	w := newHarness(t, asksToPay(five))
 	var all []policy.SeenMessage
-	var events []api.Event
+	var events []web.Event
 	for seq := range int64(1000) {
 		role := []run.Role{run.RoleUser, run.RoleAssistant}[seq%2]
 		all = append(all, policy.SeenMessage{Message: run.Message{
@@ -416,12 +415,12 @@ func TestConsoleShowsALongRun(t *testing.T) {
 		replied := run.Replied{Model: "m", Requests: 1, Usage: run.Usage{Input: 1000, Output: 234}, Cost: 5_000_000_000_000}
 		raw, err := run.MarshalEvent(replied)
 		require.NoError(t, err)
-		events = append(events, api.Event{ID: fmt.Sprintf("%d.0", seq), Seq: seq, Type: "replied", At: time.Unix(seq, 0),
+		events = append(events, web.Event{ID: fmt.Sprintf("%d.0", seq), Seq: seq, Type: "replied", At: time.Unix(seq, 0),
 			Data: raw[len(`{"replied":`) : len(raw)-1]})
 	}
 	w.console("user:ana", func(c *web.Console) {
 		usage := run.Usage{Input: 500_000, Output: 117_000, CacheRead: 1000}
-		c.Read = told{runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000, Usage: usage}}, events}
+		c.Read = told{runs{run: web.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000, Usage: usage}}, events}
 		c.Conversation = func(context.Context, string) ([]policy.SeenMessage, error) { return all, nil }
 	})
 	newest, before := 1000, ""
@@ -443,10 +442,10 @@ func TestConsoleShowsALongRun(t *testing.T) {
 // told is an API whose run has events.
 type told struct {
 	runs
-	events []api.Event
+	events []web.Event
 }
 
-func (r told) Events(_ context.Context, _, after string, limit int) (api.Page[api.Event], error) {
+func (r told) Events(_ context.Context, _, after string, limit int) (web.Page[web.Event], error) {
 	from := 0
 	for from < len(r.events) && after != "" && r.events[from].ID != after {
 		from++
@@ -455,7 +454,7 @@ func (r told) Events(_ context.Context, _, after string, limit int) (api.Page[ap
 		from++
 	}
 	to := min(len(r.events), from+limit)
-	page := api.Page[api.Event]{Items: r.events[min(from, to):to]}
+	page := web.Page[web.Event]{Items: r.events[min(from, to):to]}
 	if to < len(r.events) {
 		page.Cursor = r.events[to-1].ID
 	}

@@ -20,8 +20,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // actFields are the fields of the forms that start and change runs and agents.
@@ -97,7 +95,7 @@ func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to, err := c.applyAction(r.Context(), kind, r.URL.Path, form, files)
-	var p *api.Problem
+	var p *Problem
 	var wrong *formError
 	switch {
 	case err == nil:
@@ -153,7 +151,7 @@ func (c *console) applyAction(
 	ctx context.Context, kind, at string, form map[string]string, files []attachment,
 ) (to string, err error) {
 	of := strings.Split(at, "/")[2:]
-	var done api.Accepted
+	var done Accepted
 	switch kind {
 	case "revoke":
 		if err := c.Act.Revoke(ctx, of[0], form["tool"], form["digest"]); err != nil {
@@ -167,15 +165,15 @@ func (c *console) applyAction(
 		if bad != nil {
 			return "", &formError{"want an entry to fork behind"}
 		}
-		done, err = c.Act.Fork(ctx, of[0], api.Fork{At: &entry})
+		done, err = c.Act.Fork(ctx, of[0], Fork{At: &entry})
 	case "message":
 		var m json.RawMessage
 		if m, err = c.newMessage(ctx, form["message"], files); err == nil {
-			done, err = c.Act.Input(ctx, of[0], api.Input{Messages: []json.RawMessage{m}}, "")
+			done, err = c.Act.Input(ctx, of[0], Input{Messages: []json.RawMessage{m}}, "")
 		}
 	case "continue":
-		var before api.Run
-		start := api.Start{Continues: of[0]}
+		var before Run
+		start := Start{Continues: of[0]}
 		if before, err = c.Read.RunWithoutMessages(ctx, of[0]); err == nil {
 			start.Agent = before.Agent
 			start.Message, err = c.newMessage(ctx, form["message"], files)
@@ -201,7 +199,7 @@ func (c *console) applyAction(
 }
 
 // setModel gives a start the model that a form names, if it names one.
-func (c *console) setModel(s *api.Start, form map[string]string) (err error) {
+func (c *console) setModel(s *Start, form map[string]string) (err error) {
 	model := strings.TrimSpace(form["model"])
 	if model == "" || c.WithModel == nil {
 		return nil
@@ -215,8 +213,8 @@ func (c *console) setModel(s *api.Start, form map[string]string) (err error) {
 // start starts a run by the form of start.html.
 func (c *console) start(
 	ctx context.Context, form map[string]string, files []attachment,
-) (done api.Accepted, err error) {
-	s := api.Start{Agent: form["agent"]}
+) (done Accepted, err error) {
+	s := Start{Agent: form["agent"]}
 	var fields []field
 	takesInput := false
 	if d, ok := c.Definition(s.Agent); ok {
@@ -280,11 +278,11 @@ func (c *console) newMessage(ctx context.Context, text string, files []attachmen
 	var blocks []map[string]string
 	for _, f := range files {
 		block := map[string]string{"type": "media", "name": f.name, "mediaType": f.mediaType}
-		if len(f.data) <= api.MaxInline {
+		if len(f.data) <= MaxInline {
 			block["data"] = base64.StdEncoding.EncodeToString(f.data)
 		} else {
 			sum := sha256.Sum256(f.data)
-			b := api.Blob{MediaType: f.mediaType, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])}
+			b := Blob{MediaType: f.mediaType, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])}
 			open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(f.data)), nil }
 			var err error
 			if block["blob"], err = c.Act.Upload(ctx, b, open); err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // agentRuns is how many of an agent's newest runs its page shows and counts.
@@ -71,7 +70,7 @@ type serverRow struct {
 }
 
 type grantRow struct {
-	api.Grant
+	Grant
 	Covers string // arguments
 	People string // who granted it
 }
@@ -111,7 +110,7 @@ func modelName(m agent.ModelSpec) string { return strings.TrimSpace(m.Provider +
 
 // loadAgentRuns returns an agent's newest runs, and figures of them.
 func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow, f agentFigures, err error) {
-	heads, err := c.Read.Runs(ctx, api.RunQuery{Agent: name, Limit: agentRuns})
+	heads, err := c.Read.Runs(ctx, RunQuery{Agent: name, Limit: agentRuns})
 	if err != nil {
 		return nil, f, err
 	}

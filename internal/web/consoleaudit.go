@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Bounds of the audit.
@@ -163,7 +162,7 @@ func (c *console) verifyRuns(ctx context.Context, decisions []decisionRecord) (a
 		v := verifiedRun{Run: d.Run}
 		for cursor := ""; v.Problem == ""; cursor = strconv.FormatInt(v.Entries-1, 10) {
 			entries, err := c.Read.Journal(ctx, d.Run, cursor, maxPageMessages)
-			if refused, ok := errors.AsType[*api.Problem](err); ok { // as of a visitor who is no auditor
+			if refused, ok := errors.AsType[*Problem](err); ok { // as of a visitor who is no auditor
 				v.Problem = refused.Detail
 				break
 			}

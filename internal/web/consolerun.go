@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -32,7 +31,7 @@ const (
 
 type runPage struct {
 	frame
-	Run        api.Run
+	Run        Run
 	Seq        int64  // of the newest event
 	EventTypes string // the page listens to
 	Heading    string
@@ -49,7 +48,7 @@ type runPage struct {
 	Output    *resultBlock
 	Tree      []treeNode
 	Bars      []bar
-	Events    []api.Event
+	Events    []Event
 	Typed     map[string]string // of a form that was refused
 	Notice    *formResult
 
@@ -245,7 +244,7 @@ func formatCount[N int | int64](n N, what string) string {
 // pageBuilder builds the parts of a run's page within the bounds.
 type pageBuilder struct {
 	*console
-	run   api.Run
+	run   Run
 	story *story
 	back  string // the path that forms lead back to
 	spans int    // remaining spans
@@ -267,10 +266,10 @@ func (s *pageBuilder) fitText(shown people.Text) people.Text {
 }
 
 // findCall returns a call of the page.
-func (s *pageBuilder) findCall(id string) (c api.Call, ok bool) {
-	i := slices.IndexFunc(s.run.Calls, func(c api.Call) bool { return c.ID == id })
+func (s *pageBuilder) findCall(id string) (c Call, ok bool) {
+	i := slices.IndexFunc(s.run.Calls, func(c Call) bool { return c.ID == id })
 	if i < 0 {
-		return api.Call{}, false
+		return Call{}, false
 	}
 	return s.run.Calls[i], true
 }
@@ -285,7 +284,7 @@ var waitLabels = map[run.WaitFor]string{
 // newWaitItems returns what the run waits for outside the part of its conversation that is shown.
 func (s *pageBuilder) newWaitItems(ctx context.Context, part []policy.SeenMessage) (out []waitItem, err error) {
 	var below []approval.Approval
-	if slices.ContainsFunc(s.run.Calls, func(c api.Call) bool { return c.Run != "" }) || // of the newest calls
+	if slices.ContainsFunc(s.run.Calls, func(c Call) bool { return c.Run != "" }) || // of the newest calls
 		slices.ContainsFunc(s.run.Waiting, func(w policy.WaitView) bool { return w.Run != "" }) {
 		// A page of the list may be of other runs' requests alone.
 		find := approval.Query{Status: approval.Pending, Root: s.run.ID}

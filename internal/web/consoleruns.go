@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Bounds of the list of runs.
@@ -37,7 +36,7 @@ type runsPage struct {
 }
 
 type runRow struct {
-	api.RunHead
+	RunHead
 	runSummary
 	Took string
 }
@@ -61,7 +60,7 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 			return page, movedPage(map[byte]string{'r': runsPath, 'a': approvalsPath}[words[0]] + whole)
 		}
 	}
-	find := api.RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"], Limit: runsLimit}
+	find := RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"], Limit: runsLimit}
 	failed := q["status"] == "failed" // a kind of end
 	if failed {
 		find.Status = string(run.RunDone)
@@ -131,7 +130,7 @@ func (c *console) mentions(ctx context.Context, id, words string) (bool, error) 
 
 // newRunRow returns the row of a run. What its head does not say is read again if the run has moved since, and while it
 // runs; the title never changes.
-func (c *console) newRunRow(ctx context.Context, h api.RunHead) (runRow, error) {
+func (c *console) newRunRow(ctx context.Context, h RunHead) (runRow, error) {
 	row := runRow{RunHead: h}
 	if h.Status == run.RunDone {
 		row.Took = formatTook(h.UpdatedAt.Sub(h.StartedAt))

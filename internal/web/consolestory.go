@@ -11,7 +11,6 @@ import (
 
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Bounds of stories.
@@ -28,7 +27,7 @@ type story struct {
 	at     map[int64]time.Time
 	turns  map[int64]*turn // by the sequence of the reply's entry
 	calls  map[string]*callStory
-	newest []api.Event // at most maxKeptEvents
+	newest []Event // at most maxKeptEvents
 
 	entry, before time.Time // of the entry that is read, and of the one before it
 	seq           int64
@@ -97,7 +96,7 @@ func (c *console) loadStory(ctx context.Context, id string) (*story, error) {
 	}
 }
 
-func (s *story) add(e api.Event) error {
+func (s *story) add(e Event) error {
 	fact, err := e.Fact()
 	if err != nil {
 		return fmt.Errorf("read event %s: %w", e.ID, err)
@@ -269,8 +268,8 @@ var advice = map[run.ErrorCode]string{
 // loadTree returns the delegation tree of the run's root, each run behind its parent.
 func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
 	root := cmp.Or(s.run.Root, s.run.ID)
-	below := map[string][]api.RunHead{}
-	q := api.RunQuery{Root: root, Limit: maxTree}
+	below := map[string][]RunHead{}
+	q := RunQuery{Root: root, Limit: maxTree}
 	for n := 0; n < maxTree; {
 		p, err := s.Read.Runs(ctx, q)
 		if err != nil {
@@ -294,14 +293,14 @@ func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
 			return nil, err
 		}
 	}
-	below[""] = []api.RunHead{{ID: top.ID, Agent: top.Agent, Status: top.Status, Reason: top.Reason}}
+	below[""] = []RunHead{{ID: top.ID, Agent: top.Agent, Status: top.Status, Reason: top.Reason}}
 	return s.appendChildren(nil, below, "", 0), nil
 }
 
-func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunHead, of string, depth int) []treeNode {
+func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]RunHead, of string, depth int) []treeNode {
 	children := below[of]
 	delete(below, of) // visit each run once, even in a cycle
-	slices.SortStableFunc(children, func(a, b api.RunHead) int {
+	slices.SortStableFunc(children, func(a, b RunHead) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
 	})
 	for _, h := range children {

@@ -38,8 +38,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(standins.BrowserTests{M: m}.Run()) }
 
-// payment is the argument of the tool that asks.
-type payment struct {
+// madePayment is the argument of the tool that asks.
+type madePayment struct {
 	Amount int    `json:"amount"`
 	To     string `json:"to,omitempty"`
 }
@@ -49,7 +49,7 @@ var answers = map[int]string{7: `{"type":"string"}`, 8: `{"type": "object", "add
 	"properties": {"from": {"enum": ["till", "bank"]}, "day": {"type": "integer", "minimum": 1}}}`}
 
 // describePayment has a sentence for some payments, and is broken for others.
-func describePayment(p payment) string {
+func describePayment(p madePayment) string {
 	switch p.Amount {
 	case 1:
 		return " Pay one coin to " + p.To + "."
@@ -67,7 +67,7 @@ func describePayment(p payment) string {
 type harness struct {
 	t      testing.TB
 	m      *local.Machine
-	paid   chan payment
+	paid   chan madePayment
 	clk    *shiftedClock
 	links  *approval.Links
 	pages  *web.Pages
@@ -109,21 +109,21 @@ func (p staff) Slack(context.Context, string, string) (string, people.Person, bo
 	return "", people.Person{}, false, nil
 }
 
-// asks is a script of one call with that input, and the end.
-func asks(input string) string {
+// asksToPay is a script of one call with that input, and the end.
+func asksToPay(input string) string {
 	return `{"calls": [{"id": "c1", "name": "pay", "input": ` + input + `}], "text": "I will pay."}
 {"text": "Paid."}`
 }
 
 func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *harness {
 	t.Helper()
-	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: store.NewMemory()}
+	w := &harness{t: t, paid: make(chan madePayment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: store.NewMemory()}
 	w.people = staff{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
 		"user:eve": {ID: "user:eve", Groups: []string{"group:guests"}},
 	}
-	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, c tool.Call, in madePayment) (agent.ToolResultData, error) {
 		if schema := answers[in.Amount]; schema != "" && c.Resume == nil {
 			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(schema)}}, nil
 		}
@@ -132,7 +132,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 		}
 		w.paid <- in
 		return tool.Text("paid"), nil
-	}, &tool.Options[payment]{Describe: describePayment}))
+	}, &tool.Options[madePayment]{Describe: describePayment}))
 	reg := registry.Must(registry.New(pay))
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func (w *harness) reading(change func(*approval.Approval)) {
 
 // fakeDesk notes what it is asked, and hands it to the desk unless a test says what comes of it.
 type fakeDesk struct {
-	web.Desk
+	web.PageDesk
 	asked  []approval.DecisionInput
 	says   func() error // of a decision; nil = the desk does
 	record error        // of an unmasking; nil = the desk does
@@ -229,7 +229,7 @@ func (f *fakeDesk) Decide(ctx context.Context, r approval.DecisionInput) (approv
 	if f.says != nil {
 		return approval.Approval{}, f.says()
 	}
-	return f.Desk.Decide(ctx, r)
+	return f.PageDesk.Decide(ctx, r)
 }
 
 func (f *fakeDesk) RecordUnmasking(
@@ -238,12 +238,12 @@ func (f *fakeDesk) RecordUnmasking(
 	if f.record != nil {
 		return f.record
 	}
-	return f.Desk.RecordUnmasking(ctx, tenant, id, by, via)
+	return f.PageDesk.RecordUnmasking(ctx, tenant, id, by, via)
 }
 
 // deskOf has the pages decide by a fake.
 func (w *harness) deskOf(f *fakeDesk) *fakeDesk {
-	f.Desk = w.m.Desk
+	f.PageDesk = w.m.Desk
 	w.pages.Desk = f
 	return f
 }
@@ -251,7 +251,7 @@ func (w *harness) deskOf(f *fakeDesk) *fakeDesk {
 // asked is a harness whose call has asked for 5, its request, and Ana's link to it.
 func asked(t testing.TB, change ...func(*agent.Definition)) (w *harness, a approval.Approval, at string) {
 	t.Helper()
-	w = newHarness(t, asks(five), change...)
+	w = newHarness(t, asksToPay(five), change...)
 	a = w.pendingRequest()
 	return w, a, w.newLink(a, "user:ana")
 }

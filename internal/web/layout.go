@@ -137,7 +137,7 @@ func setSecurityHeaders(h http.Header, policy string) {
 }
 
 // write writes a whole answer.
-func (s *server) write(w http.ResponseWriter, status int, mediaType string, body []byte) {
+func (s *pageServer) write(w http.ResponseWriter, status int, mediaType string, body []byte) {
 	setSecurityHeaders(w.Header(), s.policy)
 	w.Header().Set("Content-Type", mediaType)
 	w.WriteHeader(status)
@@ -147,7 +147,7 @@ func (s *server) write(w http.ResponseWriter, status int, mediaType string, body
 const htmlType = "text/html; charset=utf-8"
 
 // renderPage writes a page from its view, or the error page.
-func (s *server) renderPage(w http.ResponseWriter, r *http.Request, status int, name string, view any, err error) {
+func (s *pageServer) renderPage(w http.ResponseWriter, r *http.Request, status int, name string, view any, err error) {
 	var page []byte
 	if err == nil {
 		page, err = s.pages.render(name, view)
@@ -160,7 +160,7 @@ func (s *server) renderPage(w http.ResponseWriter, r *http.Request, status int, 
 }
 
 // writeView writes a page of a set that is made without reading anything.
-func (s *server) writeView(w http.ResponseWriter, status int, name string, view any) {
+func (s *pageServer) writeView(w http.ResponseWriter, status int, name string, view any) {
 	page, err := s.pages.render(name, view)
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
@@ -176,7 +176,7 @@ type plainPage struct {
 	SignIn        string // where to sign in; "" = not offered
 }
 
-func (s *server) writePlain(w http.ResponseWriter, status int, page plainPage) {
+func (s *pageServer) writePlain(w http.ResponseWriter, status int, page plainPage) {
 	page.frame = s.frame
 	if page.Title = page.Heading; page.Heading != "Countersign" {
 		page.Title += " · Countersign"
@@ -185,7 +185,7 @@ func (s *server) writePlain(w http.ResponseWriter, status int, page plainPage) {
 }
 
 // linkServer writes pages with the layout of those behind links, for handlers that have no Pages.
-func linkServer() *server { return &server{policy: pagePolicy, pages: linkPages()} }
+func linkServer() *pageServer { return &pageServer{policy: pagePolicy, pages: linkPages()} }
 
 // titles explain the marks in foreign text, as tooltips.
 var titles = map[people.SpanKind]string{

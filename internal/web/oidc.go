@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/secrets"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // OIDC signs people in by an OpenID Connect provider: the authorization code with PKCE, state and nonce. It stores
@@ -31,12 +30,12 @@ type OIDC struct {
 	Base     string                                // address of the pages for people, as https://approvals.example.com
 	Secret   func(context.Context) (string, error) // of the client; nil = a public client
 	Ring     func() (*secrets.Ring, error)
-	// Identify returns whom the claims of an ID token name. People are shown the details of a *api.Problem. A claim that
+	// Identify returns whom the claims of an ID token name. People are shown the details of a *Problem. A claim that
 	// is no text is JSON.
-	Identify func(claims map[string]string) (api.Caller, error)
+	Identify func(claims map[string]string) (Caller, error)
 	// Admit refuses whoever may not be here any more, at the sign-in and at each request of a session; see Identify for
 	// its errors.
-	Admit  func(ctx context.Context, who api.Caller) error
+	Admit  func(ctx context.Context, who Caller) error
 	IDs    *clock.IDs
 	Clock  clock.Clock
 	Client *http.Client // for the provider
@@ -48,7 +47,7 @@ type OIDC struct {
 
 // Session is a person who has signed in.
 type Session struct {
-	api.Caller
+	Caller
 	Key     string // proves that a form was made for this session
 	Expires time.Time
 }
@@ -296,7 +295,7 @@ func (e *signInError) Unwrap() error { return e.err }
 func (o *OIDC) refuse(w http.ResponseWriter, r *http.Request, to string, err error) {
 	status, text := http.StatusServiceUnavailable, "Something went wrong here. Try again later."
 	var failed *signInError
-	var nobody *api.Problem
+	var nobody *Problem
 	switch {
 	case errors.As(err, &failed):
 		status, text = failed.status, failed.problem
@@ -395,7 +394,7 @@ func redirect(w http.ResponseWriter, policy, to string) {
 func ownPath(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, "/") ||
-		strings.HasPrefix(u.Path, "//") || strings.HasPrefix(u.Path, `/\`) || strings.HasPrefix(u.Path, api.Path) ||
+		strings.HasPrefix(u.Path, "//") || strings.HasPrefix(u.Path, `/\`) || strings.HasPrefix(u.Path, APIPath) ||
 		slices.Contains(SignInPaths(), u.Path) {
 		return "/"
 	}

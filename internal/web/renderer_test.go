@@ -58,12 +58,12 @@ func TestB1TheToolsOwnSentence(t *testing.T) {
 		`{"amount": 5, "to": "\u202e<b>\"ben\""}`:                 `pay(amount: 5, to: "\u{202E}<b>\"ben\"")`,
 		`{"amount": 5, "to": "` + strings.Repeat("x", 300) + `"}`: "pay(amount: 5, 1 more)",
 	} {
-		w := newHarness(t, asks(args))
+		w := newHarness(t, asksToPay(args))
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		require.Equal(t, want, sentence(page), args)
 		require.NotContains(t, page, secret)
 	}
-	w := newHarness(t, asks(`{"amount": 1, "to": "ben"}`), func(d *agent.Definition) {
+	w := newHarness(t, asksToPay(`{"amount": 1, "to": "ben"}`), func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Quorum: 2, Approvers: []string{"group:operators"}}}
 	})
 	a := w.pendingRequest()
@@ -77,7 +77,7 @@ func TestB3B4EditsKeepWhatIsNotShown(t *testing.T) {
 	for hidden, shows := range map[string]string{
 		"AKIAIOSFODNN7EXAMPLE": "secrets are masked", "ben\u202e\u200b": `ben\u202e\u200b`,
 	} {
-		w := newHarness(t, asks(`{"amount": 5, "to": "`+hidden+`"}`))
+		w := newHarness(t, asksToPay(`{"amount": 5, "to": "`+hidden+`"}`))
 		at := w.newLink(w.pendingRequest(), "user:ana")
 		page := w.do("GET", at, nil).body
 		require.NotContains(t, page, strings.TrimPrefix(hidden, "ben"))
@@ -87,7 +87,7 @@ func TestB3B4EditsKeepWhatIsNotShown(t *testing.T) {
 		args := strings.Replace(html.UnescapeString(found[1]), "5", "3", 1)
 		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", args).status)
 		require.Equal(t, run.RunDone, w.finish())
-		require.Equal(t, payment{3, hidden}, <-w.paid)
+		require.Equal(t, madePayment{3, hidden}, <-w.paid)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestB3B4EditsKeepWhatIsNotShown(t *testing.T) {
 // holds one.
 func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
-	w := newHarness(t, asks(`{"amount": 5, "to": "`+secret+`"}`))
+	w := newHarness(t, asksToPay(`{"amount": 5, "to": "`+secret+`"}`))
 	w.pages.Remark = func(context.Context, web.Remark) error { return nil } // so that there is a form for everybody
 	a := w.pendingRequest()
 	ana, eve := w.newLink(a, "user:ana"), w.newLink(a, "user:eve")
@@ -150,7 +150,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	for _, behind := range badinput.UnmaskableTexts() {
-		w := newHarness(t, asks(string(badinput.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) })
+		w := newHarness(t, asksToPay(string(badinput.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) })
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))

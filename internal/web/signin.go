@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // SignIn is the console's page for a visitor without the token. It says where the token is stored and accepts it in a
@@ -40,7 +39,7 @@ func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
 
 func (s *SignIn) handle(w http.ResponseWriter, r *http.Request) bool {
 	path := r.URL.Path
-	if strings.HasPrefix(path, api.Path) || path == scriptPath { // no page for people
+	if strings.HasPrefix(path, APIPath) || path == scriptPath { // no page for people
 		return false
 	}
 	switch r.Method {

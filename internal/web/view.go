@@ -13,7 +13,7 @@ import (
 )
 
 // writeRequestPage shows a request as it is now, with the result of the last form on top.
-func (s *server) writeRequestPage(w http.ResponseWriter, r *http.Request, v visit, status int, now formResult) {
+func (s *pageServer) writeRequestPage(w http.ResponseWriter, r *http.Request, v visit, status int, now formResult) {
 	view, err := s.newRequestPage(r.Context(), v, now)
 	s.renderPage(w, r, status, "approval.html", view, err)
 }
@@ -80,7 +80,7 @@ type allowedActions struct {
 func (m allowedActions) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
 
 // findAllowedActions returns what the page offers the visitor. The desk authorizes the decision itself.
-func (s *server) findAllowedActions(v visit) (m allowedActions) {
+func (s *pageServer) findAllowedActions(v visit) (m allowedActions) {
 	now := s.Clock.Now()
 	if !v.a.IsOpen(now) || v.isSomebodyElse() {
 		return m
@@ -114,7 +114,7 @@ func (v visit) mayApprove(now time.Time) bool {
 }
 
 // findOpenTools returns the undecided tools that the visitor may decide, and how many are for others alone.
-func (s *server) findOpenTools(v visit) (own []eachTool, others int) {
+func (s *pageServer) findOpenTools(v visit) (own []eachTool, others int) {
 	now := s.Clock.Now()
 	for _, p := range v.a.Permissions {
 		switch {
@@ -130,7 +130,7 @@ func (s *server) findOpenTools(v visit) (own []eachTool, others int) {
 
 // offersApproval reports whether the visitor can approve here what the request asks, or one of its tools, as far as the
 // channel matters.
-func (s *server) offersApproval(v visit, tool string) bool {
+func (s *pageServer) offersApproval(v visit, tool string) bool {
 	c := v.a.ChannelsOf(tool)
 	switch c.ConfirmationBy(v.via) {
 	case agent.ConfirmCode:
@@ -141,7 +141,7 @@ func (s *server) offersApproval(v visit, tool string) bool {
 	return c.Allow(v.via)
 }
 
-func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (requestPage, error) {
+func (s *pageServer) newRequestPage(ctx context.Context, v visit, now formResult) (requestPage, error) {
 	known, err := s.View(ctx, v.a)
 	if err != nil {
 		return requestPage{}, err
@@ -194,7 +194,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 var answerRecorded = &formResult{Head: "Your answer is recorded", Text: "Others have still to answer."}
 
 // setAnswerSection sets what the visitor may answer, or why there is nothing to answer.
-func (s *server) setAnswerSection(page *requestPage, v visit) {
+func (s *pageServer) setAnswerSection(page *requestPage, v visit) {
 	page.AnswerHead = "Your answer"
 	page.Fine = cmp.Or(page.Fine, "This address is yours alone: whoever has it answers as you. Do not pass it on.")
 	switch m := page.May; {

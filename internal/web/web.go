@@ -1,7 +1,7 @@
-// Package web serves the pages on which people decide. Pages are HTML by html/template, without scripts (approvals.md,
-// B5). Package show renders what they show. The visitor is known by the link that opened the page. Every decision goes
-// through approval.Desk. GET, HEAD and OPTIONS change nothing (A1). A decision is a POST of a form that was made for
-// that person and the request's current state, and works once (B6).
+// Package web is the HTTP API (APIHandler and its Client) and the pages on which people decide. Pages are HTML by
+// html/template, without scripts (approvals.md, B5). Package people renders what they show. The visitor is known by the
+// link that opened the page. Every decision goes through approval.Desk. GET, HEAD and OPTIONS change nothing (A1). A
+// decision is a POST of a form that was made for that person and the request's current state, and works once (B6).
 //
 // A Console shows all runs, agents, requests and decisions, and starts runs, with one script that keeps its pages up to
 // date.
@@ -25,8 +25,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Desk records decisions; *approval.Desk implements it.
-type Desk interface {
+// PageDesk records decisions; *approval.Desk implements it.
+type PageDesk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	CheckEdit(ctx context.Context, a approval.Approval, r approval.DecisionInput) error
 	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
@@ -46,7 +46,7 @@ type Remark = approval.RemarkInput
 type Pages struct {
 	Links  *approval.Links
 	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
-	Desk   Desk
+	Desk   PageDesk
 	People people.Directory
 	// View returns what people are shown of a request besides what is stored with it; see people.Viewer.
 	View  func(ctx context.Context, a approval.Approval) (people.DocumentView, error)
@@ -67,8 +67,8 @@ const (
 	wrongRate, wrongBurst = 0.2, 20
 )
 
-// server is the handler of Pages.
-type server struct {
+// pageServer is the handler of Pages.
+type pageServer struct {
 	*Pages
 	cross                  *http.CrossOriginProtection
 	linkLimit, wrongTokens *Limit
@@ -97,8 +97,8 @@ var (
 // answer of an invalid link.
 func (p *Pages) Handler() http.Handler { return p.newServer(linkPages(), pagePolicy) }
 
-func (p *Pages) newServer(pages *pageSet, policy string) *server {
-	return &server{
+func (p *Pages) newServer(pages *pageSet, policy string) *pageServer {
+	return &pageServer{
 		Pages: p, cross: http.NewCrossOriginProtection(), pages: pages, policy: policy,
 		linkLimit:   &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
 		wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock},
@@ -106,7 +106,7 @@ func (p *Pages) newServer(pages *pageSet, policy string) *server {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
 	default: // OPTIONS too, for every address
@@ -148,7 +148,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // writeFailure logs an internal error and writes the error page.
-func (s *server) writeFailure(w http.ResponseWriter, r *http.Request, err error) {
+func (s *pageServer) writeFailure(w http.ResponseWriter, r *http.Request, err error) {
 	if s.Log != nil {
 		s.Log.ErrorContext(r.Context(), "a page failed", "method", r.Method, "error", err)
 	}
@@ -177,7 +177,7 @@ type visit struct {
 
 // loadVisit loads the person and the request of a verified link. It returns approval.ErrNoLink if the directory no
 // longer has the person or the request does not exist.
-func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
+func (s *pageServer) loadVisit(ctx context.Context, id string) (visit, error) {
 	l, err := s.Links.Read(ctx, id)
 	if err != nil {
 		return visit{}, err

@@ -59,7 +59,7 @@ func TestA1LookingDecidesNothing(t *testing.T) {
 
 	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
 	require.Equal(t, run.RunDone, w.finish())
-	require.Equal(t, payment{5, "bob"}, <-w.paid)
+	require.Equal(t, madePayment{5, "bob"}, <-w.paid)
 }
 
 // Nothing of the call is in the address, and nothing that opens or decides it elsewhere is on the page.
@@ -428,7 +428,7 @@ func TestEdit(t *testing.T) {
 	}
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
 	require.Equal(t, run.RunDone, w.finish())
-	require.Equal(t, payment{3, "eva"}, <-w.paid)
+	require.Equal(t, madePayment{3, "eva"}, <-w.paid)
 	page := w.do("GET", at, nil).body
 	require.Contains(t, page, "Approved with other arguments by user:ana at ")
 }
@@ -436,7 +436,7 @@ func TestEdit(t *testing.T) {
 // A tool that asks something is answered on the page, by words or by JSON; another answer than it takes is refused.
 func TestInput(t *testing.T) {
 	for text, want := range map[string]string{"petty cash": `"petty cash"`, `"till"`: `"till"`} {
-		w := newHarness(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
+		w := newHarness(t, asksToPay(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
 		at := w.newLink(w.pendingRequest(), "user:ana")
 		odd := w.pressButton(at, "approve", "result", "12")
 		require.Equal(t, http.StatusUnprocessableEntity, odd.status)
@@ -444,14 +444,14 @@ func TestInput(t *testing.T) {
 		require.Contains(t, odd.body, "12</textarea>")
 		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "result", text).status)
 		require.Equal(t, run.RunDone, w.finish())
-		require.Equal(t, payment{7, want}, <-w.paid)
+		require.Equal(t, madePayment{7, want}, <-w.paid)
 	}
 }
 
 // An answer that is an object has a field for each member; JSON goes as well, and not both.
 func TestInputOfFields(t *testing.T) {
 	for _, good := range [][]string{{"arg.from", `"bank"`, "arg.day", "3"}, {"result", `{"from": "bank", "day": 3}`}} {
-		w := newHarness(t, asks(`{"amount": 8}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
+		w := newHarness(t, asksToPay(`{"amount": 8}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
 		at := w.newLink(w.pendingRequest(), "user:ana")
 		require.Regexp(t, `(?s)<select name="arg.from">.*bank.*name="arg.day"`, w.do("GET", at, nil).body)
 		for want, bad := range map[string][]string{
@@ -522,7 +522,7 @@ func TestA15OutcomesAfterEscalation(t *testing.T) {
 		"once it has escalated": {letIn, http.StatusSeeOther},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newHarness(t, asks(`{"amount": 5}`))
+			w := newHarness(t, asksToPay(`{"amount": 5}`))
 			at := w.newLink(w.pendingRequest(), "user:eve")
 			may := letIn
 			w.reading(func(a *approval.Approval) {
@@ -577,7 +577,7 @@ func TestA18EachToolIsItsApproversOwn(t *testing.T) {
 // Who starts the run again under its key while it waits is not offered what four eyes keep from them (A10).
 func TestA10WhoStartsAgainIsNotOfferedToApprove(t *testing.T) {
 	var def *agent.Definition
-	w := newHarness(t, asks(`{"amount":5,"to":"bo"}`), func(d *agent.Definition) {
+	w := newHarness(t, asksToPay(`{"amount":5,"to":"bo"}`), func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
 		def = d
 	})
@@ -609,7 +609,7 @@ func TestWhoHasAnsweredMayChangeIt(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 	require.Empty(t, w.paid)
 
-	w = newHarness(t, asks(`{"amount": 7}`), two)
+	w = newHarness(t, asksToPay(`{"amount": 7}`), two)
 	a = w.pendingRequest()
 	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
 	for _, at := range []string{ana, bob} {
@@ -621,5 +621,5 @@ func TestWhoHasAnsweredMayChangeIt(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.pressButton(bob, "approve", "result", "savings").status)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(ana, "approve", "result", "savings").status)
 	require.Equal(t, run.RunDone, w.finish())
-	require.Equal(t, payment{Amount: 7, To: `"savings"`}, <-w.paid)
+	require.Equal(t, madePayment{Amount: 7, To: `"savings"`}, <-w.paid)
 }

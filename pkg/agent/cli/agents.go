@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
-	webpages "github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -241,10 +241,10 @@ type liveAgents struct {
 	mu     sync.Mutex
 	saved  string // what localFilesState was when the files were read
 	known  *registry.Registry
-	broken map[string][]webpages.AgentProblem // by agent
+	broken map[string][]web.AgentProblem // by agent
 }
 
-func (l *liveAgents) current() (known *registry.Registry, broken map[string][]webpages.AgentProblem) {
+func (l *liveAgents) current() (known *registry.Registry, broken map[string][]web.AgentProblem) {
 	saved := localFilesState()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,7 +256,7 @@ func (l *liveAgents) current() (known *registry.Registry, broken map[string][]we
 		l.p.logEvent("reload", "agents were saved: %s", strings.Join(known.Agents(), ", "))
 	}
 	l.p.logSkippedAgents(problems)
-	l.saved, l.known, l.broken = saved, known, map[string][]webpages.AgentProblem{}
+	l.saved, l.known, l.broken = saved, known, map[string][]web.AgentProblem{}
 	for _, problem := range problems {
 		for _, file := range agentFilesOf(problem) {
 			name := agentNameOf(file)
@@ -301,16 +301,16 @@ func agentNameOf(file string) string {
 }
 
 // describeProblems returns what is wrong with a file, each with the line that it is about.
-func describeProblems(file string, err error) []webpages.AgentProblem {
+func describeProblems(file string, err error) []web.AgentProblem {
 	var listed agentfile.Problems
 	if !errors.As(err, &listed) {
-		return []webpages.AgentProblem{{File: file, Text: err.Error()}}
+		return []web.AgentProblem{{File: file, Text: err.Error()}}
 	}
 	text, _ := os.ReadFile(file) // without its text the problem stands alone
 	lines := strings.Split(string(text), "\n")
-	var all []webpages.AgentProblem
+	var all []web.AgentProblem
 	for _, p := range listed {
-		problem := webpages.AgentProblem{File: p.File, Line: p.Line, Key: p.Key, Text: p.Text}
+		problem := web.AgentProblem{File: p.File, Line: p.Line, Key: p.Key, Text: p.Text}
 		if p.Line > 0 && p.Line <= len(lines) {
 			problem.Source = strings.TrimRight(lines[p.Line-1], "\r")
 		}
@@ -346,7 +346,7 @@ func (l *liveAgents) Unfit(name string) string {
 	return fmt.Sprintf("agent %s cannot be loaded: %s:%d: %s: %s", name, p.File, p.Line, p.Key, p.Text)
 }
 
-func (l *liveAgents) Broken() map[string][]webpages.AgentProblem {
+func (l *liveAgents) Broken() map[string][]web.AgentProblem {
 	_, broken := l.current()
 	return broken
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // A message to a run brings files, too.
@@ -38,7 +38,7 @@ var runID = regexp.MustCompile(`r[a-z2-7]{25}`)
 func TestAttachOfAFileThatChanges(t *testing.T) {
 	d := newHarness(t, holdingAgent, "")
 	path := filepath.Join(d.dir, "big.bin")
-	content := bytes.Repeat([]byte("x"), api.MaxInline+1)
+	content := bytes.Repeat([]byte("x"), web.MaxInline+1)
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	_, uploads, err := newUserMessage("look", []string{path})
 	require.NoError(t, err)

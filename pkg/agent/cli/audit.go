@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // auditCommand verifies journals, in which each entry holds the hash of the entry before.
@@ -124,12 +124,12 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 	if err != nil {
 		return err
 	}
-	heads, err := s.listRuns(ctx, api.RunQuery{})
+	heads, err := s.listRuns(ctx, web.RunQuery{})
 	if err != nil {
 		return err
 	}
 	for _, a := range requests { // a run may change its status during the list
-		heads = append(heads, api.RunHead{ID: a.Run, Seq: -1})
+		heads = append(heads, web.RunHead{ID: a.Run, Seq: -1})
 	}
 	seen, missing := map[string]bool{}, map[string]bool{}
 	for _, h := range heads {
@@ -138,9 +138,9 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 		}
 		seen[h.ID] = true
 		wrong, err := s.verifyRun(ctx, v, h)
-		var refused *api.Problem
+		var refused *web.Problem
 		switch {
-		case errors.As(err, &refused) && refused.Type == api.RunNotFound:
+		case errors.As(err, &refused) && refused.Type == web.RunNotFound:
 			missing[h.ID] = true
 			continue
 		case err != nil:
@@ -150,7 +150,7 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 		}
 		v.Runs++
 	}
-	v.Deleted, err = listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[store.Deletion], error) {
+	v.Deleted, err = listAll(ctx, s, func(c *web.Client, cursor string) (web.Page[store.Deletion], error) {
 		return c.Deletions(ctx, cursor, pageSize)
 	})
 	for _, d := range v.Deleted {
@@ -166,7 +166,7 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 
 // verifyRun verifies the journal of the run with head h. A head with sequence -1 has only the id. wrong says what
 // differs from the written journal.
-func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wrong, err error) {
+func (s *session) verifyRun(ctx context.Context, v *verifier, h web.RunHead) (wrong, err error) {
 	c := store.Chain{}
 	err = s.readJournal(ctx, h.ID, func(entry []byte) error {
 		if wrong = v.add(&c, entry); wrong == nil && c.Entries == 1 && c.Run != h.ID {
@@ -193,7 +193,7 @@ func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wr
 // readJournal calls f with each stored entry of a run, in order.
 func (s *session) readJournal(ctx context.Context, id string, f func(entry []byte) error) error {
 	for n, cursor := 0, ""; ; cursor = strconv.Itoa(n - 1) {
-		page, err := callAPI(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, cursor, pageSize) })
+		page, err := callAPI(ctx, s, func(c *web.Client) ([][]byte, error) { return c.Journal(ctx, id, cursor, pageSize) })
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -288,7 +288,7 @@ type replayCommand struct {
 
 func (c *replayCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, "", func(s *session) error {
-		found, err := callAPI(ctx, s, func(cl *api.Client) (api.Replay, error) { return cl.Replay(ctx, c.Run) })
+		found, err := callAPI(ctx, s, func(cl *web.Client) (web.Replay, error) { return cl.Replay(ctx, c.Run) })
 		if err != nil {
 			return err
 		}
@@ -388,8 +388,8 @@ func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error
 	err := p.withExistingStore(ctx, "", func(s *session) error {
 		_, err := s.loadHead(ctx, c.Run[0])
 		switch {
-		case !policy.MayDecide(api.Auditors, s.as):
-			return fmt.Errorf("export as %s: want a member of %s", s.as.ID, strings.Join(api.Auditors, " or "))
+		case !policy.MayDecide(web.Auditors, s.as):
+			return fmt.Errorf("export as %s: want a member of %s", s.as.ID, strings.Join(web.Auditors, " or "))
 		case err != nil:
 			return err
 		case s.engine != nil:
@@ -410,11 +410,11 @@ func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error
 func (c *exportCommand) writeEntries(ctx context.Context, s *session, to io.Writer, doc *exportResult) error {
 	ids := c.Run
 	if len(ids) == 0 {
-		heads, err := s.listRuns(ctx, api.RunQuery{})
+		heads, err := s.listRuns(ctx, web.RunQuery{})
 		if err != nil {
 			return err
 		}
-		slices.SortStableFunc(heads, func(a, b api.RunHead) int { return a.StartedAt.Compare(b.StartedAt) })
+		slices.SortStableFunc(heads, func(a, b web.RunHead) int { return a.StartedAt.Compare(b.StartedAt) })
 		for _, h := range heads {
 			ids = append(ids, h.ID)
 		}

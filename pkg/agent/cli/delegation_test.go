@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // delegatingAgent delegates its one call to another agent.
@@ -111,7 +111,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out("runs", "--root", root), " tidy "))
 	require.Equal(t, "no runs\n", out("runs", "--root", lone))
 	for flag, run := range map[string]string{"--root": root, "--run": grandchild} {
-		var page api.Page[approval.Approval]
+		var page web.Page[approval.Approval]
 		require.NoError(t, json.Unmarshal([]byte(out("approvals", "--json", flag, run)), &page))
 		require.Len(t, page.Items, 2)
 		for _, a := range page.Items {

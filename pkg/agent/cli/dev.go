@@ -26,8 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/secrets"
-	webpages "github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // devCommand serves the API on a TCP port, beside the socket, until it is interrupted. It serves the registered
@@ -132,7 +131,7 @@ type webServer struct {
 // newWebServer makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
 func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*webServer, error) {
 	w := &webServer{engine: e, as: as, token: token, open: !at.IP.IsLoopback()}
-	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
+	guard := web.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
 	here := at.IP.String()
 	if at.IP.IsUnspecified() { // a browser cannot open that
 		here = "127.0.0.1"
@@ -154,8 +153,8 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	}
 	b := e.backend
 	b.Via = agent.ViaAPI
-	b.Caller = func(*http.Request) (api.Caller, error) { // a header proves nothing; only the token does
-		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
+	b.Caller = func(*http.Request) (web.Caller, error) { // a header proves nothing; only the token does
+		return web.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
 	pages, err := e.newPagesHandler()
 	if err != nil {
@@ -164,12 +163,12 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	mux := http.NewServeMux()
 	mux.Handle(approval.LinkPath, pages) // no token: the link authenticates the visitor
 	mux.Handle(people.SlackPath, pages)
-	console, served := newConsole(e, token, as), api.Handler(b)
+	console, served := newConsole(e, token, as), web.APIHandler(b)
 	console.API = served
 	mux.Handle("/", console.Handler())
-	guard.HasFormProof, guard.Fragment = webpages.IsRequestForm, console.KeyFragment()
-	mux.Handle(api.Path, e.observer.Trace.HTTP(served))
-	signIn := &webpages.SignIn{IsToken: guard.IsToken, Accept: guard.AcceptToken, Clock: e.p.clock}
+	guard.HasFormProof, guard.Fragment = web.IsRequestForm, console.KeyFragment()
+	mux.Handle(web.APIPath, e.observer.Trace.HTTP(served))
+	signIn := &web.SignIn{IsToken: guard.IsToken, Accept: guard.AcceptToken, Clock: e.p.clock}
 	if !w.open { // do not disclose the store's path to others
 		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
 			return nil, fmt.Errorf("find the token: %w", err)
@@ -235,9 +234,9 @@ func closeUnused(s *http.Server) {
 
 // newConsole returns the web console of an engine. The console reads and acts through the API client, and decides
 // through the approval desk.
-func newConsole(e *engine, token string, as policy.Principal) *webpages.Console {
+func newConsole(e *engine, token string, as policy.Principal) *web.Console {
 	draw := clock.NewIDs(e.p.clock)
-	c := e.newDeployment().Console(api.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
+	c := e.newDeployment().Console(web.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
 	c.Agents, c.Definition = e.p.agents().Agents, e.p.agents().Agent
 	c.Models = []string{"demo", "openai:qwen3@http://127.0.0.1:11434/v1",
 		"bedrock:global.anthropic.claude-sonnet-4-5-20250929-v1:0"}

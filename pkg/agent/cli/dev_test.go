@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // movingModel is a model that asks for one move.
@@ -78,7 +78,7 @@ func (s *devServer) start(request string) (run string) {
 	s.t.Helper()
 	status, body := s.do("POST", "/v1/runs", request)
 	require.Equal(s.t, http.StatusAccepted, status, body)
-	var a api.Accepted
+	var a web.Accepted
 	require.NoError(s.t, json.Unmarshal([]byte(body), &a))
 	return a.ID
 }
@@ -92,8 +92,8 @@ func (k token) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-func (s *devServer) client() *api.Client {
-	return api.NewURLClient(s.URL, &http.Client{Transport: token(s.token)})
+func (s *devServer) client() *web.Client {
+	return web.NewURLClient(s.URL, &http.Client{Transport: token(s.token)})
 }
 
 // waitForEvent follows a run's stream, reconnecting, until an event of that type.
@@ -102,7 +102,7 @@ func (s *devServer) waitForEvent(run, event string) {
 	last, is := "", errors.New("the event is there")
 	for err := error(nil); !errors.Is(err, is); {
 		require.NoError(s.t, err)
-		err = s.client().Follow(s.t.Context(), run, last, func(e api.Event) error {
+		err = s.client().Follow(s.t.Context(), run, last, func(e web.Event) error {
 			if last = e.ID; e.Type == event {
 				return is
 			}
@@ -130,7 +130,7 @@ func (s *devServer) loadApproval(id string) approval.Approval {
 }
 
 // loadRun returns a run of the API.
-func (s *devServer) loadRun(id string) api.Run {
+func (s *devServer) loadRun(id string) web.Run {
 	s.t.Helper()
 	r, err := s.client().Run(s.t.Context(), id)
 	require.NoError(s.t, err)
@@ -217,7 +217,7 @@ func TestDevActsAsOnePrincipal(t *testing.T) {
 			require.Equal(t, c.want, s.As)
 			run := s.startRun("tidy")
 			s.waitForEvent(run, "parked")
-			status, body := s.do("POST", "/v1/approvals/"+s.pendingApproval()+"/decision", `{"action": "deny"}`, api.AsHeader, "user:mallory,group:operators")
+			status, body := s.do("POST", "/v1/approvals/"+s.pendingApproval()+"/decision", `{"action": "deny"}`, web.AsHeader, "user:mallory,group:operators")
 			require.Equal(t, c.code, status, body)
 			require.Contains(t, body, c.want)
 			require.NotContains(t, body, "mallory")
@@ -485,7 +485,7 @@ func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
 func TestAnAnswerNamesItsRequest(t *testing.T) {
 	d := newHarness(t, strings.ReplaceAll(holdingAgent, "hold", "charge")+"permission: {default: allow}\n", `{"calls": [{"id": "c1", "name": "charge"}]}`+"\n"+`{"text": "Charged."}`)
 	started := d.exits(3, "run", d.dir, "--message", "x", "--key", "k", "--json")
-	var r api.Run
+	var r web.Run
 	require.NoError(t, json.Unmarshal([]byte(started.stdout.String()), &r))
 	s, stop := d.startDev()
 	input := "/v1/runs/" + r.ID + "/input"
@@ -497,10 +497,10 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 			}
 		}
 	}
-	accepted := func(status int, body string) api.Accepted {
+	accepted := func(status int, body string) web.Accepted {
 		t.Helper()
 		require.Equal(t, http.StatusAccepted, status, body)
-		var a api.Accepted
+		var a web.Accepted
 		require.NoError(t, json.Unmarshal([]byte(body), &a))
 		require.True(t, *a.Applied)
 		return a
@@ -573,14 +573,14 @@ func TestASocketsCallerChoosesNoTenant(t *testing.T) {
 		}
 		got, err := who(r)
 		require.NoError(t, err)
-		require.Equal(t, api.Caller{Tenant: local.Tenant, Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:finance"}}}, got)
+		require.Equal(t, web.Caller{Tenant: local.Tenant, Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:finance"}}}, got)
 	}
 	for as, refused := range map[string]bool{
 		"user:eve": false, "user:eve,group:operators": false,
 		"acme": true, "tenant:acme": true, "user:eve@acme#x": true, "default/acme": true, "user:ana,tenant:acme": true,
 	} {
 		r := httptest.NewRequest("GET", "/v1/runs", nil)
-		r.Header.Set(api.AsHeader, as)
+		r.Header.Set(web.AsHeader, as)
 		got, err := who(r)
 		require.Equal(t, refused, err != nil, as)
 		require.Equal(t, local.Tenant, got.Tenant, as)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // startHarness starts dev over the agents of a harness, until the test ends.
@@ -284,7 +284,7 @@ func TestConsoleStarts(t *testing.T) {
 	d.write("other.jsonl", `{"text": "Other."}`)
 	s := startHarness(t, d)
 	v := s.newVisitor()
-	started := func(got pageResponse) api.Run {
+	started := func(got pageResponse) web.Run {
 		t.Helper()
 		require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
 		id, _, _ := strings.Cut(strings.TrimPrefix(got.Header.Get("Location"), "/runs/"), "?")
@@ -334,7 +334,7 @@ func TestConsoleStarts(t *testing.T) {
 
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
-	large := strings.Repeat("large ", api.MaxInline/6+1)
+	large := strings.Repeat("large ", web.MaxInline/6+1)
 	for name, text := range map[string]string{"key": v.key, "agent": "tidy", "message": "Look at these."} {
 		require.NoError(t, w.WriteField(name, text))
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // doctorCommand says what keeps agents from working, on this machine or in a deployment, and what mends it. It changes
@@ -116,7 +116,7 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 	return exitCode(exitFailed)
 }
 
-func (p *program) localChecks(agents api.Agents) []check {
+func (p *program) localChecks(agents web.Agents) []check {
 	return append([]check{
 		{"store", func(ctx context.Context) (found []finding, err error) {
 			if err := p.withReadSession(ctx, func(*session) error { return nil }); err != nil {
@@ -150,7 +150,7 @@ func (p *program) localChecks(agents api.Agents) []check {
 }
 
 // modelChecks ask every model of the agents for a few tokens. Of providers that are left out nothing is known.
-func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (checks []check) {
+func (p *program) modelChecks(agents web.Agents, leftOut map[string]string) (checks []check) {
 	seen, budgets := map[string]bool{}, map[string]bool{} // by model; the latter: an agent that names it has a budget
 	for _, name := range agents.Agents() {
 		d, _ := agents.Agent(name)
@@ -219,7 +219,7 @@ func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelS
 
 // missingSecrets are the secrets that tools and MCP servers of the agents name and nobody has stored.
 func missingSecrets(
-	ctx context.Context, from tool.Secrets, tenant string, agents api.Agents, mend func(name string) string,
+	ctx context.Context, from tool.Secrets, tenant string, agents web.Agents, mend func(name string) string,
 ) (found []finding, err error) {
 	uses := map[string]string{} // the agent, by secret
 	for _, name := range agents.Agents() {

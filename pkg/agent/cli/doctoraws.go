@@ -20,7 +20,7 @@ import (
 
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // deployment is a stack, by the configuration of its functions.
@@ -82,7 +82,7 @@ func (d *deployment) env(function, name string) string {
 	return ""
 }
 
-func (d *deployment) checks(agents api.Agents) []check {
+func (d *deployment) checks(agents web.Agents) []check {
 	checks := []check{
 		{"functions", d.functionFindings}, {"versions", d.versionFindings}, {"clock", d.clockFindings},
 		{"quotas", d.quotaFindings}, {"table", d.tableFindings},
@@ -208,7 +208,7 @@ func (d *deployment) vault(function string) *lambdafn.Vault {
 }
 
 // secretFindings look for the secrets that functions name, and those of tools.
-func (d *deployment) secretFindings(ctx context.Context, agents api.Agents) (found []finding, err error) {
+func (d *deployment) secretFindings(ctx context.Context, agents web.Agents) (found []finding, err error) {
 	client := secretsmanager.NewFromConfig(d.cfg)
 	for _, of := range []struct{ function, variable string }{
 		{"HttpFunction", lambdafn.EnvLinkKeyRing}, {"HttpFunction", lambdafn.EnvKeyRing},

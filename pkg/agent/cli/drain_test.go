@@ -20,7 +20,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // paymentServer takes payments over HTTP. The test ends each of them.
@@ -165,7 +165,7 @@ func TestACommandCarriesOnNoOtherRun(t *testing.T) {
 	require.Equal(t, "p1 suspended 1, p2 new 0", d.formatPayments(open))
 }
 
-func (d *harness) loadRun(run string) (r api.Run) {
+func (d *harness) loadRun(run string) (r web.Run) {
 	d.t.Helper()
 	who := d.exits(0, "show", run, "--json")
 	require.NoError(d.t, json.Unmarshal([]byte(who.stdout.String()), &r))

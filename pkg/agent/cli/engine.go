@@ -38,16 +38,16 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // engine is the store, opened by this process, and the API over it.
 type engine struct {
 	p         *program
 	home      *local.Home
-	feed      *api.Feed
+	feed      *web.Feed
 	pipe      *local.Pipe
-	backend   api.Backend
+	backend   web.Backend
 	observer  *lambdafn.Observer
 	telemetry *observe.Telemetry // sends what observer records; nil = no exporter
 	server    *http.Server
@@ -65,7 +65,7 @@ const (
 
 // openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
 func (p *program) openEngine(who principals) (*engine, error) {
-	feed := api.NewFeed(p.clock)
+	feed := web.NewFeed(p.clock)
 	onDelta := prompt.TranslateTags(feed.ReceiveDelta)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.newModel(m, onDelta) }
 	ring := &keyringFile{home: p.home, newKey: clock.NewIDs(p.clock).Token}
@@ -159,10 +159,10 @@ func (p *program) logFailure(function string, err error) {
 }
 
 // newCallerFunc returns the caller of a socket request. Only the owner of the machine can open the socket.
-func newCallerFunc(who principals) func(*http.Request) (api.Caller, error) {
-	return func(r *http.Request) (api.Caller, error) {
-		p, err := who.resolvePrincipal(r.Header.Get(api.AsHeader))
-		return api.Caller{Tenant: local.Tenant, Principal: p}, err
+func newCallerFunc(who principals) func(*http.Request) (web.Caller, error) {
+	return func(r *http.Request) (web.Caller, error) {
+		p, err := who.resolvePrincipal(r.Header.Get(web.AsHeader))
+		return web.Caller{Tenant: local.Tenant, Principal: p}, err
 	}
 }
 
@@ -197,8 +197,8 @@ func listenSocket(path string) (net.Listener, error) {
 	return l, nil
 }
 
-func (e *engine) newClient(as policy.Principal) *api.Client {
-	return api.NewClient(e.pipe.Dial, as.String())
+func (e *engine) newClient(as policy.Principal) *web.Client {
+	return web.NewClient(e.pipe.Dial, as.String())
 }
 
 const (
@@ -302,7 +302,7 @@ func (e *engine) socketHandler() http.Handler {
 		}
 		return why, nil
 	})
-	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(e.backend)))
+	mux.Handle("/", e.observer.Trace.HTTP(web.APIHandler(e.backend)))
 	return mux
 }
 
@@ -330,7 +330,7 @@ func (e *engine) exportTest(ctx context.Context, run string, redact bool) (made 
 
 // storedRuns implements scenario.Recorded over a store.
 type storedRuns struct {
-	journal api.Journal
+	journal web.Journal
 	blobs   store.Blobs
 	tenant  string
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // follower follows a run, and prints its progress on standard error, one line for each event.
@@ -33,7 +33,7 @@ type follower struct {
 }
 
 // newFollower follows a run from the state in r. If r has only an id, it prints the run from its start.
-func (s *session) newFollower(r api.Run) *follower {
+func (s *session) newFollower(r web.Run) *follower {
 	w := &follower{s, r.ID, "", -1, r.StartedAt, map[string]string{}, s.newDefinitionCache()}
 	if r.Status != "" {
 		w.seq, w.last = r.Seq, strconv.FormatInt(r.Seq, 10)
@@ -47,14 +47,14 @@ func (s *session) newFollower(r api.Run) *follower {
 var errMayBeParked = errors.New("the run has come to a point where it may rest")
 
 // waitUntilParked prints progress until the run has ended, or waits with an empty inbox.
-func (w *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
+func (w *follower) waitUntilParked(ctx context.Context) (web.Run, error) {
 	for {
 		r, err := w.s.loadHead(ctx, w.run)
 		if err != nil || r.Resting() && w.seq >= r.Seq {
 			return r, err
 		}
 		if err := w.followEvents(ctx); err != nil {
-			return api.Run{}, err
+			return web.Run{}, err
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (w *follower) followEvents(ctx context.Context) error {
 	}
 	window, cancel := w.s.p.clock.WithTimeout(ctx, limit)
 	defer cancel()
-	err := w.s.client.Follow(window, w.run, w.last, func(e api.Event) error {
+	err := w.s.client.Follow(window, w.run, w.last, func(e web.Event) error {
 		w.last, w.seq = e.ID, e.Seq
 		w.printEvent(e)
 		if e.Type == "parked" || e.Type == "finished" {
@@ -137,7 +137,7 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 }
 
 // runsBelow returns the runs below a run, each before those below it and the oldest first, as heads are.
-func runsBelow(heads []api.RunHead, run string) (part []api.RunHead) {
+func runsBelow(heads []web.RunHead, run string) (part []web.RunHead) {
 	for _, h := range heads {
 		if h.Parent == run {
 			part = append(append(part, h), runsBelow(heads, h.ID)...)
@@ -148,16 +148,16 @@ func runsBelow(heads []api.RunHead, run string) (part []api.RunHead) {
 
 // delegation is a snapshot of a run and the runs that execute the calls it waits for.
 type delegation struct {
-	open []api.Run // the run itself, then the runs below
-	done []api.Run // runs below that are done; their results have not arrived yet
+	open []web.Run // the run itself, then the runs below
+	done []web.Run // runs below that are done; their results have not arrived yet
 }
 
 // waitsForRun reports whether a call waits for the answer of another agent's run.
-func waitsForRun(w api.Waiting) bool { return w.For == run.ForAnswer && w.Run != "" }
+func waitsForRun(w web.Waiting) bool { return w.For == run.ForAnswer && w.Run != "" }
 
 // loadDelegation reads the runs below a parked run, each by its id. A list may miss a run whose status is changing.
-func (s *session) loadDelegation(ctx context.Context, r api.Run) (delegation, error) {
-	f := delegation{open: []api.Run{r}}
+func (s *session) loadDelegation(ctx context.Context, r web.Run) (delegation, error) {
+	f := delegation{open: []web.Run{r}}
 	for i := 0; i < len(f.open); i++ {
 		for _, w := range f.open[i].Waiting {
 			if !waitsForRun(w) {
@@ -193,7 +193,7 @@ type delegationWatcher struct {
 
 // waitForProgress gives the runs below time to continue. It returns false if all of them wait for somebody.
 func (k *delegationWatcher) waitForProgress(ctx context.Context, f delegation) (bool, error) {
-	moving := slices.DeleteFunc(slices.Clone(f.open[1:]), api.Run.Resting)
+	moving := slices.DeleteFunc(slices.Clone(f.open[1:]), web.Run.Resting)
 	for _, r := range moving {
 		if k.seqs[r.ID] != r.Seq {
 			k.seqs[r.ID], k.polls[r.ID] = r.Seq, 0
@@ -233,13 +233,13 @@ func (k *delegationWatcher) printChanges(f delegation) {
 
 const maxTreeRuns = 100 // that show prints below a run
 
-func (s *session) printTree(ctx context.Context, r api.Run) error {
+func (s *session) printTree(ctx context.Context, r web.Run) error {
 	root := cmp.Or(r.Root, r.ID)
-	heads, err := s.listRuns(ctx, api.RunQuery{Root: root})
+	heads, err := s.listRuns(ctx, web.RunQuery{Root: root})
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(heads, func(a, b api.RunHead) int {
+	slices.SortStableFunc(heads, func(a, b web.RunHead) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
 	})
 	all, depth := runsBelow(heads, r.ID), map[string]int{}
@@ -290,7 +290,7 @@ func (w *follower) maskInput(name string, input json.RawMessage) string {
 }
 
 // printEvent prints one event. Events of interest to the runtime only are skipped.
-func (w *follower) printEvent(e api.Event) {
+func (w *follower) printEvent(e web.Event) {
 	fact, err := e.Fact()
 	if err != nil { // written by a newer version
 		w.print(e.Type, "")

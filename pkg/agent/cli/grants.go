@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -27,17 +27,17 @@ func (c *grantsListCommand) run(ctx context.Context, p *program) error {
 	if c.Agent != "" && !agent.ValidAgentName(c.Agent) {
 		return usageErrorf("--agent: got %q, want an agent's name", c.Agent)
 	}
-	return printList(ctx, p, "no standing grants", func(s *session) ([]api.Grant, error) {
-		return listAll(ctx, s, func(cl *api.Client, cursor string) (api.Page[api.Grant], error) {
+	return printList(ctx, p, "no standing grants", func(s *session) ([]web.Grant, error) {
+		return listAll(ctx, s, func(cl *web.Client, cursor string) (web.Page[web.Grant], error) {
 			return cl.Grants(ctx, c.Agent, cursor, pageSize)
 		})
 	}, p.printGrant)
 }
 
-func (p *program) printGrant(g api.Grant) {
+func (p *program) printGrant(g web.Grant) {
 	revoke, which := []string{"grants", "revoke", g.Agent, g.Tool}, ""
 	switch g.Scope {
-	case api.ScopePattern:
+	case web.ScopePattern:
 		which = " where " + line(g.Pattern)
 	case agent.ScopeCall:
 		which = " with these very arguments"
@@ -79,7 +79,7 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 	}
 	return p.withExistingStore(ctx, "", func(s *session) error {
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-		_, err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) {
+		_, err := callAPI(begun, s, func(cl *web.Client) (struct{}, error) {
 			return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest)
 		})
 		if err != nil {
@@ -132,8 +132,8 @@ func (f grantFlags) parseBounds() (*agent.GrantBounds, error) {
 
 // inFlags has a refusal of the bounds name the flags that set them, in place of the keys of the API.
 func (f grantFlags) inFlags(err error, b *agent.GrantBounds) error {
-	bad, ok := errors.AsType[*api.Problem](err)
-	if !ok || b == nil || bad.Type != api.GrantRefused {
+	bad, ok := errors.AsType[*web.Problem](err)
+	if !ok || b == nil || bad.Type != web.GrantRefused {
 		return err
 	}
 	why := strings.TrimPrefix(bad.Detail, "grant refused: ")

@@ -22,7 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // Main runs the command line of this process over a registry and exits. The first Ctrl-C, or a closed terminal, stops
@@ -259,9 +259,9 @@ func (p *program) completeIDs(ctx context.Context) error {
 		for _, id := range p.idArgs {
 			if !id.isComplete() {
 				whole, err := s.findID(ctx, id.kind, id.value.String(), run)
-				refused, ok := errors.AsType[*api.Problem](err)
+				refused, ok := errors.AsType[*web.Problem](err)
 				switch {
-				case ok && refused.Type == api.InvalidRequest:
+				case ok && refused.Type == web.InvalidRequest:
 					return usageErrorf("%s %s", id.kind, line(refused.Detail))
 				case err != nil && !ok:
 					return err

@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // program is one invocation of the command line and its environment.
@@ -58,7 +58,7 @@ type program struct {
 }
 
 // agents are those that runs can be started of.
-func (p *program) agents() api.Agents {
+func (p *program) agents() web.Agents {
 	if p.live != nil {
 		return p.live
 	}
@@ -212,14 +212,14 @@ func (p *program) reportError(ctx context.Context, err error) int {
 		return exitInterrupted
 	}
 	p.logLine("countersign: %s%s", lines(err.Error()), p.idHint(err))
-	exit, why := exitFailed, &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
+	exit, why := exitFailed, &web.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
 	if _, ok := errors.AsType[*usageError](err); ok || errors.Is(err, store.ErrNoRun) {
 		exit, why.Type, why.Title = exitUsage, "usage", "wrong usage or a bad file"
 	}
 	if errors.As(err, &why) {
 		switch why.Type { // mistakes of the person who typed the command
-		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.GrantRefused,
-			api.AnswerRefused, api.RunNotFound, api.CallNotFound, api.ApprovalNotFound, api.GrantNotFound:
+		case web.InvalidRequest, web.UnknownAgent, web.UnknownBlob, web.NotSupported, web.EditRefused, web.GrantRefused,
+			web.AnswerRefused, web.RunNotFound, web.CallNotFound, web.ApprovalNotFound, web.GrantNotFound:
 			exit = exitUsage
 		}
 	}
@@ -237,9 +237,9 @@ var wholeID = regexp.MustCompile(`^[ra][a-z2-7]{25}$`)
 
 // idHint says where to find the id that a command line wants, if err says that there is no such run or approval.
 func (p *program) idHint(err error) string {
-	var bad *api.Problem
+	var bad *web.Problem
 	if !errors.Is(err, store.ErrNoRun) && !errors.Is(err, approval.ErrNotFound) && (!errors.As(err, &bad) ||
-		bad.Type != api.RunNotFound && bad.Type != api.ApprovalNotFound) {
+		bad.Type != web.RunNotFound && bad.Type != web.ApprovalNotFound) {
 		return ""
 	}
 	for _, id := range p.idArgs {
@@ -260,7 +260,7 @@ func (p *program) idHint(err error) string {
 }
 
 // runExit returns the exit of a command that followed a run; nil for 0.
-func runExit(r api.Run) error {
+func runExit(r web.Run) error {
 	switch {
 	case r.Status != run.RunDone:
 		return exitCode(exitWaiting)

@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // harness is a folder with an agent, a store, and people who type commands, possibly at the same time.
@@ -251,7 +251,7 @@ func TestEmptyListsOfApprovalsAreNamed(t *testing.T) {
 func TestEventsWithoutAPlace(t *testing.T) {
 	d := newHarness(t, renamingAgent, `{"text": "Done."}`)
 	require.Equal(t, 0, d.run(t.Context(), "", "run", d.dir, "--message", "tidy", "--json").code)
-	var page api.Page[api.RunHead]
+	var page web.Page[web.RunHead]
 	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "runs", "--json").stdout.String()), &page))
 	for _, format := range []string{"agui", "aisdk"} {
 		who := d.run(t.Context(), "", "events", page.Items[0].ID, "--format", format)
@@ -304,7 +304,7 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 	d.release <- struct{}{}
 	who := <-first
 	require.Equal(t, 0, who.code, who.stderr.String())
-	var r api.Run
+	var r web.Run
 	require.NoError(t, json.Unmarshal([]byte(who.stdout.String()), &r))
 	require.JSONEq(t, `"Held."`, string(r.Output))
 }
@@ -331,7 +331,7 @@ func TestInterruptAndResume(t *testing.T) {
 	interrupt()
 	who = <-again
 	require.Equal(t, 130, who.code)
-	var left api.Run
+	var left web.Run
 	require.NoError(t, json.Unmarshal([]byte(who.stdout.String()), &left))
 	require.Equal(t, other, left.ID)
 
@@ -473,8 +473,8 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 		data, err := json.Marshal(fact)
 		require.NoError(t, err)
 		var said bytes.Buffer
-		w := (&session{p: &program{stderr: &said}}).newFollower(api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
-		w.printEvent(api.Event{Type: run.EventType(fact), Data: data})
+		w := (&session{p: &program{stderr: &said}}).newFollower(web.Run{Calls: []web.Call{{ID: "c1", Tool: "files.read"}}})
+		w.printEvent(web.Event{Type: run.EventType(fact), Data: data})
 		require.Equal(t, want, said.String())
 	}
 }
@@ -482,6 +482,6 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 // What a model has written of a conversation is masked as the conversation is.
 func TestB4ASummaryIsMasked(t *testing.T) {
 	var out bytes.Buffer
-	(&program{stdout: &out}).printRun(t.Context(), nil, api.Run{Summary: "Its key is AKIAIOSFODNN7EXAMPLE."})
+	(&program{stdout: &out}).printRun(t.Context(), nil, web.Run{Summary: "Its key is AKIAIOSFODNN7EXAMPLE."})
 	require.Contains(t, out.String(), `Its key is \{masked, 20 characters}.`)
 }

@@ -20,22 +20,22 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // decider decides requests; nil = nobody here does.
 type decider struct {
 	// one returns a verdict on a request; nil = decide later.
-	one func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
+	one func(ctx context.Context, a approval.Approval) (*web.Verdict, error)
 	// batch returns which of several requests are approved at once, as they are: their digests. Later leaves all of them
 	// for later. Nil = each is decided alone.
 	batch func(ctx context.Context, ids []string) (approved map[string]string, later bool, err error)
 }
 
 func (s *session) decideAlways(action approval.Action, flag string) *decider {
-	return &decider{one: func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
+	return &decider{one: func(_ context.Context, a approval.Approval) (*web.Verdict, error) {
 		s.p.logEvent("decide", "%s: %s as %s (%s)", a.ID, action, s.as.ID, flag)
-		return &api.Verdict{Action: action}, nil
+		return &web.Verdict{Action: action}, nil
 	}}
 }
 
@@ -93,7 +93,7 @@ func (s *session) showRequest(ctx context.Context, a approval.Approval) (v peopl
 	return v, writeApproval(s.p.stderr, a, v)
 }
 
-func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
+func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*web.Verdict, error) {
 	v, err := s.showRequest(ctx, a)
 	if err != nil {
 		return nil, err
@@ -129,11 +129,11 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 			if err != nil {
 				return nil, ignoreEOF(err)
 			}
-			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, nil
+			return &web.Verdict{Action: approval.Deny, Tool: tool, Note: note}, nil
 		case answer == "l":
 			return nil, nil
 		case answer == "a" && taken:
-			return &api.Verdict{Action: approval.Approve, Tool: tool}, nil
+			return &web.Verdict{Action: approval.Approve, Tool: tool}, nil
 		case answer == "e" && taken:
 			if v, err := s.promptEdit(ctx, a, v); v != nil || err != nil {
 				return v, err
@@ -143,7 +143,7 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 		case answer != "" && strings.HasSuffix(answers, "JSON"):
 			result, err := jsonx.CompactJSON([]byte(typed), jsonx.JSONLimits{})
 			if err == nil {
-				return &api.Verdict{Action: approval.Approve, Result: result}, nil
+				return &web.Verdict{Action: approval.Approve, Result: result}, nil
 			}
 			s.p.logLine("that is not taken: %v", err)
 		}
@@ -152,7 +152,7 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 
 // promptEdit asks for edited arguments; nil = no edit. Where EDITOR or VISUAL names an editor, it opens them there,
 // else they are typed. Masked values are kept where their placeholders stand.
-func (s *session) promptEdit(ctx context.Context, a approval.Approval, v people.DocumentView) (*api.Verdict, error) {
+func (s *session) promptEdit(ctx context.Context, a approval.Approval, v people.DocumentView) (*web.Verdict, error) {
 	schema := v.Schema(a)
 	editable, err := people.EditableArguments(a.Args, schema)
 	if err != nil { // arguments that are no object: all is typed
@@ -178,7 +178,7 @@ func (s *session) promptEdit(ctx context.Context, a approval.Approval, v people.
 		s.p.logLine("that is not taken: %v", err)
 		return nil, nil
 	}
-	return &api.Verdict{Action: approval.Edit, Args: args}, nil
+	return &web.Verdict{Action: approval.Edit, Args: args}, nil
 }
 
 // editText opens JSON in the person's editor, a command line of the shell, and returns it as it was saved; "" = it was

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -56,7 +56,7 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 			return usageErrorf("--repaired: want it alone: it lists repairs of all runs")
 		}
 		return printList(ctx, p, "nothing was repaired", func(s *session) ([]runtime.Repaired, error) {
-			return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[runtime.Repaired], error) {
+			return listAll(ctx, s, func(c *web.Client, cursor string) (web.Page[runtime.Repaired], error) {
 				return c.Repairs(ctx, cursor, pageSize)
 			})
 		}, func(r runtime.Repaired) {
@@ -66,9 +66,9 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 	if c.Status != "" && !run.RunStatus(c.Status).Valid() {
 		return usageErrorf("--status: got %q, want running, waiting or done", c.Status)
 	}
-	return printList(ctx, p, "no runs", func(s *session) ([]api.RunHead, error) {
-		return s.listRuns(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
-	}, func(h api.RunHead) {
+	return printList(ctx, p, "no runs", func(s *session) ([]web.RunHead, error) {
+		return s.listRuns(ctx, web.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
+	}, func(h web.RunHead) {
 		p.printText("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), p.stamp(h.StartedAt))
 	})
 }
@@ -88,7 +88,7 @@ func printList[T any](
 		if len(all) == 0 {
 			p.printText("%s", none)
 		}
-		return p.printJSON(api.Page[T]{Items: all})
+		return p.printJSON(web.Page[T]{Items: all})
 	})
 }
 
@@ -104,7 +104,7 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if c.Messages {
-			r.Messages, err = listAll(ctx, s, func(cl *api.Client, cursor string) (api.Page[api.Message], error) {
+			r.Messages, err = listAll(ctx, s, func(cl *web.Client, cursor string) (web.Page[web.Message], error) {
 				return cl.Messages(ctx, c.Run, cursor, pageSize)
 			})
 			if err != nil {
@@ -129,7 +129,7 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-func (p *program) printRun(ctx context.Context, definitions *definitionCache, r api.Run) {
+func (p *program) printRun(ctx context.Context, definitions *definitionCache, r web.Run) {
 	fact := func(name, format string, args ...any) { p.printLine("%-9s %s", name, fmt.Sprintf(format, args...)) }
 	fact("run", "%s", r.ID)
 	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
@@ -200,7 +200,7 @@ func (p *program) printRun(ctx context.Context, definitions *definitionCache, r 
 	}
 }
 
-func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r api.Run) error {
+func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r web.Run) error {
 	for _, m := range slices.Concat(r.Messages, r.Queued) {
 		var b struct {
 			Type, Text, Name, ID, MediaType, Blob, Content string
@@ -249,7 +249,7 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if p.json {
-			return p.writeJSON(api.Page[approval.Approval]{Items: all})
+			return p.writeJSON(web.Page[approval.Approval]{Items: all})
 		}
 		definitions := s.newDefinitionCache()
 		for _, a := range all {
@@ -299,13 +299,13 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 	if c.Follow {
 		err := p.withExistingStore(ctx, c.Run, func(s *session) error { return to.follow(ctx, s, c.Run) })
 		if err == nil || isInterrupted(ctx, err) {
-			return errors.Join(err, p.printJSON(api.Page[json.RawMessage]{Items: to.events}))
+			return errors.Join(err, p.printJSON(web.Page[json.RawMessage]{Items: to.events}))
 		}
 		return err
 	}
 	return p.withExistingStore(ctx, "", func(s *session) error {
 		for cursor := to.last; ; {
-			page, err := callAPI(ctx, s, func(cl *api.Client) (api.Page[json.RawMessage], error) {
+			page, err := callAPI(ctx, s, func(cl *web.Client) (web.Page[json.RawMessage], error) {
 				return cl.EncodedEvents(ctx, c.Run, c.Format, cursor, pageSize)
 			})
 			if err != nil {
@@ -329,7 +329,7 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 				}
 			}
 			if cursor = page.Cursor; cursor == "" {
-				return p.printJSON(api.Page[json.RawMessage]{Items: to.events})
+				return p.printJSON(web.Page[json.RawMessage]{Items: to.events})
 			}
 		}
 	})
@@ -346,7 +346,7 @@ type eventPrinter struct {
 // print prints an event. Live pieces of text have no id.
 func (to *eventPrinter) print(id string, e json.RawMessage) error {
 	if to.format == journalFormat {
-		var fact api.Event
+		var fact web.Event
 		if err := json.Unmarshal(e, &fact); err != nil {
 			return fmt.Errorf("read event: %w", err)
 		}

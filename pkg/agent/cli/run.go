@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 type runCommand struct {
@@ -52,7 +52,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		return err
 	}
 	key := cmp.Or(c.Key, clock.NewIDs(p.clock).Key()) // one for all retries
-	start, uploads := api.Start{Definition: def, Key: key, Continues: c.Continue}, []upload(nil)
+	start, uploads := web.Start{Definition: def, Key: key, Continues: c.Continue}, []upload(nil)
 	if c.Input != "" {
 		start.Input, err = p.readJSONArg("--input", c.Input)
 	} else {
@@ -73,7 +73,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 			ask = s.decideAlways(approval.Deny, "--no")
 		}
 		id := agent.RunID(local.Tenant, def.Name, key)
-		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *web.Client) (web.Accepted, error) {
 			return cl.Start(ctx, start)
 		}, ask)
 	})
@@ -82,21 +82,21 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 // startAndFollow starts the run with an id, or carries it on if it is there, and follows it. ask decides meanwhile;
 // nil = nobody here decides.
 func (s *session) startAndFollow(
-	ctx context.Context, id string, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider,
+	ctx context.Context, id string, start func(context.Context, *web.Client) (web.Accepted, error), ask *decider,
 ) error {
 	if err := s.carryOn(ctx, id); err != nil {
 		return err
 	}
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-	if _, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) }); err != nil {
+	if _, err := callAPI(begun, s, func(cl *web.Client) (web.Accepted, error) { return start(begun, cl) }); err != nil {
 		return err
 	}
-	return s.followAndReport(ctx, api.Run{ID: id}, ask)
+	return s.followAndReport(ctx, web.Run{ID: id}, ask)
 }
 
 // followAndReport follows a run until it has ended or waits again, and prints the result. Of a command that was
 // interrupted it prints how to go on.
-func (s *session) followAndReport(ctx context.Context, before api.Run, ask *decider) error {
+func (s *session) followAndReport(ctx context.Context, before web.Run, ask *decider) error {
 	r, err := s.followRun(ctx, before, ask)
 	switch {
 	case err == nil:
@@ -126,7 +126,7 @@ func (s *session) terminalDecider() *decider {
 
 // followRun follows a run to its end and decides its requests, those of delegated runs included. It returns early if
 // every open request waits for somebody else or was left for later.
-func (s *session) followRun(ctx context.Context, r api.Run, ask *decider) (api.Run, error) {
+func (s *session) followRun(ctx context.Context, r web.Run, ask *decider) (web.Run, error) {
 	f, later := s.newFollower(r), map[string]bool{}
 	k := &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
 	for {
@@ -196,7 +196,7 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 		if err != nil || a.Status != approval.Pending {
 			return err == nil, err
 		}
-		v := &api.Verdict{Action: approval.Approve}
+		v := &web.Verdict{Action: approval.Approve}
 		if approved == "" || approved != a.Digest {
 			v, err = ask.one(ctx, a)
 		}
@@ -205,7 +205,7 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 		}
 		v.Digest = a.Digest
 		a, err = s.sendDecision(ctx, id, *v)
-		var refused *api.Problem
+		var refused *web.Problem
 		switch {
 		case err == nil && needsMoreApprovals(a, *v):
 			s.p.printQuorum(a)
@@ -215,14 +215,14 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 		}
 		s.p.logLine("countersign: %s", lines(refused.Detail))
 		switch refused.Type {
-		case api.EditRefused: // the person may edit again
+		case web.EditRefused: // the person may edit again
 			if v.Action != approval.Edit { // --yes would give the same answer again
 				return false, nil
 			}
-		case api.RequestChanged: // show the changed request
-		case api.NotLinked:
+		case web.RequestChanged: // show the changed request
+		case web.NotLinked:
 			return false, err
-		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished, api.PolicyChanged:
+		case web.AlreadyDecided, web.ApprovalExpired, web.RunFinished, web.PolicyChanged:
 			return true, nil
 		default:
 			return false, nil
@@ -236,7 +236,7 @@ func (p *program) logInterrupted(run string) {
 }
 
 // reportRun prints how a run ended or what it waits for, and returns the exit.
-func (s *session) reportRun(ctx context.Context, r api.Run) error {
+func (s *session) reportRun(ctx context.Context, r web.Run) error {
 	p := s.p
 	if !r.StartedAt.IsZero() {
 		took := r.UpdatedAt.Sub(r.StartedAt).Round(time.Second)
@@ -261,7 +261,7 @@ func (s *session) reportRun(ctx context.Context, r api.Run) error {
 	return runExit(r)
 }
 
-func (s *session) printWaits(ctx context.Context, r api.Run) error {
+func (s *session) printWaits(ctx context.Context, r web.Run) error {
 	all, err := s.loadDelegation(ctx, r)
 	if err != nil {
 		return err
@@ -291,14 +291,14 @@ func (s *session) printWaits(ctx context.Context, r api.Run) error {
 	return nil
 }
 
-func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting) error {
+func (s *session) printUnanswered(ctx context.Context, run string, w web.Waiting) error {
 	// one that is followed comes without its calls
 	r, err := s.loadRun(ctx, run)
 	if err != nil {
 		return err
 	}
 	tool := w.Call // unless the call is among the newest
-	if i := slices.IndexFunc(r.Calls, func(c api.Call) bool { return c.ID == w.Call }); i >= 0 {
+	if i := slices.IndexFunc(r.Calls, func(c web.Call) bool { return c.ID == w.Call }); i >= 0 {
 		tool = r.Calls[i].Tool
 	}
 	p := s.p
@@ -330,7 +330,7 @@ func (s *session) printWaitingApproval(a approval.Approval) {
 	}
 }
 
-func (p *program) printOutcome(r api.Run) {
+func (p *program) printOutcome(r web.Run) {
 	switch {
 	case r.Error != nil:
 		p.logLine("run %s ended in error: %s: %s", r.ID, r.Error.Code, lines(r.Error.Message))
@@ -345,7 +345,7 @@ func (p *program) printOutcome(r api.Run) {
 }
 
 // cutNote says that the answer of a run is not whole; "" = it is, or the reason of its end says more.
-func cutNote(r api.Run) string {
+func cutNote(r web.Run) string {
 	if r.Reason != run.ReasonNaturalEnd || r.Detail == "" {
 		return ""
 	}
@@ -364,7 +364,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
 	key := cmp.Or(c.Key, clock.NewIDs(p.clock).Key()) // one for all retries
-	f := api.Fork{At: c.At, Key: key}
+	f := web.Fork{At: c.At, Key: key}
 	if c.Model != "" { // checked before any store is opened
 		m, err := overrideModel(agent.ModelSpec{}, c.Model)
 		if err != nil {
@@ -373,7 +373,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 		if _, err := p.newModel(m, nil); err != nil {
 			return usageErrorf("--model: %v", err)
 		}
-		f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
+		f.Model = &web.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	return p.withExistingStore(ctx, "", func(s *session) error {
 		past, err := s.loadHead(ctx, c.Run)
@@ -381,7 +381,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		id := agent.RunID(local.Tenant, past.Agent, key)
-		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *web.Client) (web.Accepted, error) {
 			return cl.Fork(ctx, c.Run, f)
 		}, s.terminalDecider())
 	})
@@ -399,19 +399,19 @@ func (c *undoCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		id := agent.UndoID(local.Tenant, past.Agent, c.Run, c.Call)
-		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+		return s.startAndFollow(ctx, id, func(ctx context.Context, cl *web.Client) (web.Accepted, error) {
 			u, err := cl.Undo(ctx, c.Run, c.Call)
 			if err == nil && u.Already {
 				p.logLine("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call),
 					c.Run, u.ID)
 			}
-			return api.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
+			return web.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
 		}, s.terminalDecider())
 	})
 }
 
 // formatUndo returns what would undo a call, or the result of its undo.
-func (p *program) formatUndo(ctx context.Context, definitions *definitionCache, run string, c api.Call) string {
+func (p *program) formatUndo(ctx context.Context, definitions *definitionCache, run string, c web.Call) string {
 	u := c.Undo
 	switch {
 	case u.Reason != "":
@@ -427,7 +427,7 @@ func (p *program) formatUndo(ctx context.Context, definitions *definitionCache, 
 // upload is a file to upload before a message, because it is too large to be inline.
 type upload struct {
 	path string
-	blob api.Blob
+	blob web.Blob
 }
 
 // newUserMessage builds a message from a text, files or both. It reads the files and sends nothing.
@@ -458,7 +458,7 @@ func attachFile(path string) (b run.Media, large []upload, err error) {
 		return b, nil, usageErrorf("--attach: %v", err)
 	}
 	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, api.MaxInline+1))
+	head, err := io.ReadAll(io.LimitReader(f, web.MaxInline+1))
 	if err != nil {
 		return b, nil, usageErrorf("--attach: %v", err)
 	}
@@ -472,13 +472,13 @@ func attachFile(path string) (b run.Media, large []upload, err error) {
 	switch {
 	case len(head) == 0:
 		return b, nil, usageErrorf("--attach %s: the file is empty", path)
-	case len(head) <= api.MaxInline:
+	case len(head) <= web.MaxInline:
 		b.Data = base64.StdEncoding.EncodeToString(head)
 		return b, nil, nil
 	case err != nil:
 		return b, nil, usageErrorf("--attach: %v", err)
 	case !info.Mode().IsRegular(): // the upload reads it again
-		return b, nil, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path, api.MaxInline>>10)
+		return b, nil, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path, web.MaxInline>>10)
 	case info.Size() > store.MaxBlob:
 		return b, nil, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(), store.MaxBlob)
 	}
@@ -491,18 +491,18 @@ func attachFile(path string) (b run.Media, large []upload, err error) {
 		return b, nil, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
 	}
 	b.Blob = hex.EncodeToString(h.Sum(nil))
-	return b, []upload{{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}}}, nil
+	return b, []upload{{path, web.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}}}, nil
 }
 
 // uploadFiles uploads the files of a message. Repeating an upload is harmless.
 func (s *session) uploadFiles(ctx context.Context, uploads []upload) error {
 	for _, u := range uploads {
 		s.p.logEvent("upload", "%s, %d bytes", line(u.path), u.blob.Bytes)
-		_, err := callAPI(ctx, s, func(c *api.Client) (string, error) {
+		_, err := callAPI(ctx, s, func(c *web.Client) (string, error) {
 			return c.Upload(ctx, u.blob, func() (io.ReadCloser, error) { return os.Open(u.path) })
 		})
 		switch {
-		case errors.Is(err, api.ErrFile):
+		case errors.Is(err, web.ErrFile):
 			return usageErrorf("--attach %s: %w", u.path, err)
 		case err != nil:
 			return fmt.Errorf("--attach %s: %w", u.path, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // session is a connection to the engine, in this process or another.
@@ -29,7 +29,7 @@ type session struct {
 	skipped []error // why agents are left out, until it is printed
 	carries string  // the run whose family goes on if the engine is in this process, or everyRun; "" = none
 	engine  *engine // nil = another process has the store
-	client  *api.Client
+	client  *web.Client
 }
 
 const everyRun = "*"
@@ -60,9 +60,9 @@ func (p *program) withSession(ctx context.Context, f func(s *session) error) err
 // openOrDial opens the store, or connects to the process that has it.
 func (s *session) openOrDial(ctx context.Context) error {
 	e, err := s.p.awaitEngine(ctx, s.who, func() (bool, error) {
-		s.client = api.NewSocketClient(local.SocketPath(s.p.home), s.as.String())
-		_, err := s.client.Runs(ctx, api.RunQuery{Limit: 1})
-		if errors.Is(err, api.ErrUnreachable) {
+		s.client = web.NewSocketClient(local.SocketPath(s.p.home), s.as.String())
+		_, err := s.client.Runs(ctx, web.RunQuery{Limit: 1})
+		if errors.Is(err, web.ErrUnreachable) {
 			s.client.Close()
 			return false, nil
 		}
@@ -119,7 +119,7 @@ func (p *program) awaitEngine(ctx context.Context, who principals, dial func() (
 
 // reconnect finds a new engine after the old one's process ended. It reports whether the call should be repeated.
 func (s *session) reconnect(ctx context.Context, err error) (bool, error) {
-	if s.engine != nil || !errors.Is(err, api.ErrUnreachable) {
+	if s.engine != nil || !errors.Is(err, web.ErrUnreachable) {
 		return false, err
 	}
 	s.client.Close()
@@ -127,7 +127,7 @@ func (s *session) reconnect(ctx context.Context, err error) (bool, error) {
 }
 
 // callAPI calls the engine, again after each reconnect. Every request of the API may be repeated.
-func callAPI[T any](ctx context.Context, s *session, ask func(*api.Client) (T, error)) (T, error) {
+func callAPI[T any](ctx context.Context, s *session, ask func(*web.Client) (T, error)) (T, error) {
 	for {
 		v, err := ask(s.client)
 		if err == nil {
@@ -140,17 +140,17 @@ func callAPI[T any](ctx context.Context, s *session, ask func(*api.Client) (T, e
 	}
 }
 
-func (s *session) loadRun(ctx context.Context, id string) (api.Run, error) {
-	return callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, id) })
+func (s *session) loadRun(ctx context.Context, id string) (web.Run, error) {
+	return callAPI(ctx, s, func(c *web.Client) (web.Run, error) { return c.Run(ctx, id) })
 }
 
 // loadHead returns a run without its messages and calls.
-func (s *session) loadHead(ctx context.Context, id string) (api.Run, error) {
-	return callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, id) })
+func (s *session) loadHead(ctx context.Context, id string) (web.Run, error) {
+	return callAPI(ctx, s, func(c *web.Client) (web.Run, error) { return c.RunWithoutMessages(ctx, id) })
 }
 
 func (s *session) loadApproval(ctx context.Context, id string) (approval.Approval, error) {
-	return callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+	return callAPI(ctx, s, func(c *web.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 }
 
 // Close ends the session, and the engine if it is in this process.
@@ -166,11 +166,11 @@ const pageSize = 200 // items read at once
 
 // listAll reads all pages of a list. A nil session has no items.
 func listAll[T any](
-	ctx context.Context, s *session, read func(c *api.Client, cursor string) (api.Page[T], error),
+	ctx context.Context, s *session, read func(c *web.Client, cursor string) (web.Page[T], error),
 ) ([]T, error) {
 	all, cursor := []T{}, ""
 	for s != nil {
-		page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[T], error) { return read(c, cursor) })
+		page, err := callAPI(ctx, s, func(c *web.Client) (web.Page[T], error) { return read(c, cursor) })
 		if err != nil {
 			return nil, err
 		}
@@ -182,8 +182,8 @@ func listAll[T any](
 	return all, nil
 }
 
-func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
-	return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[api.RunHead], error) {
+func (s *session) listRuns(ctx context.Context, q web.RunQuery) ([]web.RunHead, error) {
+	return listAll(ctx, s, func(c *web.Client, cursor string) (web.Page[web.RunHead], error) {
 		q.Cursor, q.Limit = cursor, pageSize
 		return c.Runs(ctx, q)
 	})
@@ -201,7 +201,7 @@ func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval
 }
 
 func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
-	return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[approval.Approval], error) {
+	return listAll(ctx, s, func(c *web.Client, cursor string) (web.Page[approval.Approval], error) {
 		q.Cursor, q.Limit = cursor, pageSize
 		return c.FindApprovals(ctx, q)
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 type approveCommand struct {
@@ -31,7 +31,7 @@ type approveCommand struct {
 }
 
 func (c *approveCommand) run(ctx context.Context, p *program) error {
-	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool, Digest: c.Digest}
+	v := web.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool, Digest: c.Digest}
 	var err error
 	if v.Grant, err = c.parseBounds(); err != nil {
 		return err
@@ -58,10 +58,10 @@ type denyCommand struct {
 }
 
 func (c *denyCommand) run(ctx context.Context, p *program) error {
-	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
+	return p.decide(ctx, c.ID, web.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
 }
 
-func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
+func (p *program) decide(ctx context.Context, id string, v web.Verdict) error {
 	return p.withExistingStore(ctx, "", func(s *session) error {
 		a, err := s.loadApproval(ctx, id)
 		if err != nil {
@@ -116,7 +116,7 @@ func (p *program) printDecisions(a approval.Approval) {
 
 // needsMoreApprovals reports whether the request still waits for more approvers. The run does not continue until they
 // decide.
-func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
+func needsMoreApprovals(a approval.Approval, v web.Verdict) bool {
 	if a.Status != approval.Pending || v.Action == approval.Deny {
 		return false
 	}
@@ -135,7 +135,7 @@ func (p *program) printQuorum(a approval.Approval) {
 
 // loadRunToFollow returns the run to follow after a change of runID. It is the root run while the root is open, else
 // runID itself.
-func (s *session) loadRunToFollow(ctx context.Context, runID string) (api.Run, error) {
+func (s *session) loadRunToFollow(ctx context.Context, runID string) (web.Run, error) {
 	r, err := s.loadRun(ctx, runID)
 	if err != nil || r.Root == "" {
 		return r, err
@@ -156,7 +156,7 @@ type answerCommand struct {
 }
 
 func (c *answerCommand) run(ctx context.Context, p *program) error {
-	a := api.Answer{Call: c.Call, Error: c.Error, Rerun: c.Rerun}
+	a := web.Answer{Call: c.Call, Error: c.Error, Rerun: c.Rerun}
 	switch {
 	case c.Result != nil:
 		var err error
@@ -171,13 +171,13 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 		if err := s.resolveRequest(ctx, c.Run, &a); err != nil {
 			return err
 		}
-		return s.applyInput(ctx, c.Run, api.Input{Answers: []api.Answer{a}}, key)
+		return s.applyInput(ctx, c.Run, web.Input{Answers: []web.Answer{a}}, key)
 	})
 }
 
 // resolveRequest sets the approval request of an answer about an unknown outcome. The caller may have named the call
 // or the request. A repeated answer then cannot reach a newer request.
-func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answer) error {
+func (s *session) resolveRequest(ctx context.Context, runID string, a *web.Answer) error {
 	r, err := s.loadRun(ctx, runID)
 	if err != nil {
 		return err
@@ -192,9 +192,9 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 		}
 	}
 	asked, err := s.loadApproval(ctx, a.Call)
-	var none *api.Problem
+	var none *web.Problem
 	switch {
-	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // a call that needs no outcome
+	case errors.As(err, &none) && none.Type == web.ApprovalNotFound: // a call that needs no outcome
 		return nil
 	case err != nil:
 		return err
@@ -214,7 +214,7 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 // refuseApproval refuses an answer for a call that waits for an approval: to the API it is a decision. Most results
 // would approve what has not run, and an error would deny it. An error in answer to a request about tools is none: it
 // says that nobody could be asked, and ends the run.
-func (s *session) refuseApproval(ctx context.Context, w api.Waiting, a *api.Answer) error {
+func (s *session) refuseApproval(ctx context.Context, w web.Waiting, a *web.Answer) error {
 	if w.For != run.ForApproval {
 		return nil
 	}
@@ -248,18 +248,18 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err
 		}
-		return s.applyInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{message}}, key)
+		return s.applyInput(ctx, c.Run, web.Input{Messages: []json.RawMessage{message}}, key)
 	})
 }
 
-func (s *session) applyInput(ctx context.Context, runID string, in api.Input, key string) error {
+func (s *session) applyInput(ctx context.Context, runID string, in web.Input, key string) error {
 	before, err := s.loadRunToFollow(ctx, runID)
 	if err != nil {
 		return err
 	}
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-	got, err := callAPI(begun, s, func(c *api.Client) (api.Accepted, error) { return c.Input(begun, runID, in, key) })
-	if bad, ok := errors.AsType[*api.Problem](err); ok { // a command says one thing: its place in the body says nothing
+	got, err := callAPI(begun, s, func(c *web.Client) (web.Accepted, error) { return c.Input(begun, runID, in, key) })
+	if bad, ok := errors.AsType[*web.Problem](err); ok { // a command says one thing: its place in the body says nothing
 		bad.Detail = strings.TrimPrefix(strings.TrimPrefix(bad.Detail, "answers[0]: "), "messages[0]: ")
 	}
 	switch {
@@ -284,7 +284,7 @@ type cancelCommand struct {
 // run exits with 0 after a cancelled run, since the command succeeded.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, c.Run, func(s *session) error {
-		_, err := callAPI(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) })
+		_, err := callAPI(ctx, s, func(cl *web.Client) (web.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) })
 		if err != nil {
 			return err
 		}
@@ -303,11 +303,11 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
 			p.printLine("nothing is open")
-			return p.printJSON(map[string]any{"runs": []api.Run{}})
+			return p.printJSON(map[string]any{"runs": []web.Run{}})
 		}
 		var open []string // oldest first; listed before resuming, to include runs that end at once
 		for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
-			heads, err := s.listRuns(ctx, api.RunQuery{Status: string(status)})
+			heads, err := s.listRuns(ctx, web.RunQuery{Status: string(status)})
 			if err != nil {
 				return err
 			}
@@ -318,7 +318,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 		if err := s.carryOn(ctx, everyRun); err != nil {
 			return err
 		}
-		ended, worst := []api.Run{}, error(nil) // or waiting
+		ended, worst := []web.Run{}, error(nil) // or waiting
 		for _, id := range open {
 			r, err := s.resumeRun(ctx, id)
 			if isInterrupted(ctx, err) {
@@ -348,7 +348,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
+func (s *session) resumeRun(ctx context.Context, id string) (web.Run, error) {
 	r, err := s.loadRun(ctx, id)
 	if err != nil {
 		return r, err
@@ -375,7 +375,7 @@ type askCommand struct {
 
 func (c *askCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, "", func(s *session) error {
-		a, err := s.sendDecision(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
+		a, err := s.sendDecision(ctx, c.ID, web.Verdict{Action: web.Reply, Note: c.Note})
 		if err != nil {
 			return err
 		}
@@ -387,10 +387,10 @@ func (c *askCommand) run(ctx context.Context, p *program) error {
 }
 
 // sendDecision decides a request, or adds a message to its thread.
-func (s *session) sendDecision(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
+func (s *session) sendDecision(ctx context.Context, id string, v web.Verdict) (approval.Approval, error) {
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-	a, err := callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
-	refused, ok := errors.AsType[*api.Problem](err)
+	a, err := callAPI(begun, s, func(c *web.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
+	refused, ok := errors.AsType[*web.Problem](err)
 	if !ok || !strings.HasSuffix(refused.Detail, s.as.ID+": "+approval.ErrForbidden.Error()) {
 		return a, err
 	}
@@ -406,7 +406,7 @@ func (p *program) formatRemark(m approval.Remark) string {
 	return "by " + line(m.By) + " at " + p.stamp(m.At) + ": " + quoteText(m.Text)
 }
 
-func (s *session) printThreads(ctx context.Context, r api.Run) error {
+func (s *session) printThreads(ctx context.Context, r web.Run) error {
 	for _, w := range r.Waiting {
 		if w.Approval == "" {
 			continue
@@ -427,8 +427,8 @@ func (s *session) promptQuestion(ctx context.Context, a approval.Approval) error
 	if err != nil || strings.TrimSpace(note) == "" {
 		return ignoreEOF(err)
 	}
-	_, err = s.sendDecision(ctx, a.ID, api.Verdict{Action: api.Ask, Note: note})
-	if refused, ok := errors.AsType[*api.Problem](err); ok {
+	_, err = s.sendDecision(ctx, a.ID, web.Verdict{Action: web.Ask, Note: note})
+	if refused, ok := errors.AsType[*web.Problem](err); ok {
 		s.p.logLine("that is not taken: %s", lines(refused.Detail))
 		return nil
 	}
@@ -482,7 +482,7 @@ func (c *deleteCommand) deleteLocal(ctx context.Context, p *program) (out runtim
 			return err
 		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave half of it
-		out, err = callAPI(begun, s, func(cl *api.Client) (runtime.Deleted, error) { return cl.Delete(begun, c.Run) })
+		out, err = callAPI(begun, s, func(cl *web.Client) (runtime.Deleted, error) { return cl.Delete(begun, c.Run) })
 		return err
 	})
 	return out, err

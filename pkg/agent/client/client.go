@@ -11,7 +11,7 @@
 //
 // Most types here are names of internal ones. `go doc` has their fields and methods under those names:
 //
-//	go doc github.com/countersign/countersign/internal/web/api Client     # also Start, Run, Event, Input, Problem, …
+//	go doc github.com/countersign/countersign/internal/web Client     # also Start, Run, Event, Input, Problem, …
 //	go doc github.com/countersign/countersign/internal/approval Approval
 package client
 
@@ -20,7 +20,7 @@ import (
 
 	core "github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // Client makes requests in the name of one person. A refusal is a *Problem; other errors wrap ErrUnreachable or are the
@@ -32,61 +32,61 @@ import (
 // a call whose outcome is unknown (Kind outcome), which Decide refuses. Cancel ends a run, Fork and Undo begin runs of
 // it, Runs lists all. Grants and Revoke are about standing grants. Upload takes a file for a message's media, Delete
 // removes a run that has ended. Close closes idle connections.
-type Client = api.Client
+type Client = web.Client
 
 // New makes a client of the HTTP API at base, such as https://api.example.com. httpClient adds the credentials; nil =
 // http.DefaultClient.
-func New(base string, httpClient *http.Client) *Client { return api.NewURLClient(base, httpClient) }
+func New(base string, httpClient *http.Client) *Client { return web.NewURLClient(base, httpClient) }
 
 // ErrUnreachable says that no answer came: whether the request was carried out is not known.
-var ErrUnreachable = api.ErrUnreachable
+var ErrUnreachable = web.ErrUnreachable
 
 // Problem is a refusal, as RFC 9457 has it.
-type Problem = api.Problem
+type Problem = web.Problem
 
 // Requests and answers of the API; docs/openapi.yaml describes each.
 type (
 	// Start is a new run: the agent, and a message or an input.
-	Start = api.Start
+	Start = web.Start
 	// Accepted is the run's id.
-	Accepted = api.Accepted
+	Accepted = web.Accepted
 	// Run is a run with its newest messages and calls.
-	Run = api.Run
+	Run = web.Run
 	// RunQuery is which runs are listed.
-	RunQuery = api.RunQuery
+	RunQuery = web.RunQuery
 	// Page is a page of a list.
-	Page[T any] = api.Page[T]
+	Page[T any] = web.Page[T]
 	// RunHead is a run in a list.
-	RunHead = api.RunHead
+	RunHead = web.RunHead
 	// Message is a message of a run.
-	Message = api.Message
+	Message = web.Message
 	// Call is a tool call of a run.
-	Call = api.Call
+	Call = web.Call
 	// Waiting is a call that waits for somebody.
-	Waiting = api.Waiting
+	Waiting = web.Waiting
 	// Event is a fact of a run's journal.
-	Event = api.Event
+	Event = web.Event
 	// Input is messages, decisions and answers for a run.
-	Input = api.Input
+	Input = web.Input
 	// Approval is a request to people and what became of it.
 	Approval = approval.Approval
 	// ApprovalQuery is which requests are listed.
 	ApprovalQuery = approval.Query
 	// Verdict is a decision about an approval: Action, and with it Digest, the one of the Approval that was shown, so
 	// that nothing else is approved; Note; Args of Edit; Result, the answer to a tool's question.
-	Verdict = api.Verdict
+	Verdict = web.Verdict
 	// GrantBounds is how far a standing grant of a Verdict goes.
 	GrantBounds = core.GrantBounds
 	// Answer is a service's answer to its call, or settles an unknown outcome.
-	Answer = api.Answer
+	Answer = web.Answer
 	// Decision resumes or cancels a call that waits.
-	Decision = api.Decision
+	Decision = web.Decision
 	// Fork is where a run branches off another one.
-	Fork = api.Fork
+	Fork = web.Fork
 	// Blob is a file to upload: its type, size and SHA-256.
-	Blob = api.Blob
+	Blob = web.Blob
 	// ForkModel is the model of a Fork; only where the runs are in this program or in `countersign dev`.
-	ForkModel = api.ForkModel
+	ForkModel = web.ForkModel
 )
 
 // Action is what a Verdict does.

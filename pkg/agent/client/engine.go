@@ -15,7 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/pkg/agent"
 )
 
@@ -32,7 +32,7 @@ type Options struct {
 // and the promises are those of a deployment; only one process at a time has the folder. Safe for concurrent use.
 type Engine struct {
 	home   *local.Home
-	feed   *api.Feed
+	feed   *web.Feed
 	pipe   *local.Pipe
 	server *http.Server
 	drain  time.Duration
@@ -57,7 +57,7 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
 	}
-	e := &Engine{feed: api.NewFeed(c), pipe: local.NewPipe(), drain: cmp.Or(o.DrainFor, 20*time.Second)}
+	e := &Engine{feed: web.NewFeed(c), pipe: local.NewPipe(), drain: cmp.Or(o.DrainFor, 20*time.Second)}
 	model := func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) }
 	e.home, err = local.Open(dir, r, model, local.Config{
 		Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes, Functions: clients,
@@ -68,11 +68,11 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	}
 	b := e.home.Backend()
 	b.Agents, b.Feed = r, e.feed
-	b.Caller = func(req *http.Request) (api.Caller, error) {
-		who, err := policy.ParsePrincipal(req.Header.Get(api.AsHeader))
-		return api.Caller{Tenant: local.Tenant, Principal: who}, err
+	b.Caller = func(req *http.Request) (web.Caller, error) {
+		who, err := policy.ParsePrincipal(req.Header.Get(web.AsHeader))
+		return web.Caller{Tenant: local.Tenant, Principal: who}, err
 	}
-	e.server = &http.Server{Handler: local.FinishChanges(api.Handler(b)), ReadHeaderTimeout: time.Minute}
+	e.server = &http.Server{Handler: local.FinishChanges(web.APIHandler(b)), ReadHeaderTimeout: time.Minute}
 	c.Go(func() {
 		if err := e.server.Serve(e.pipe); !errors.Is(err, http.ErrServerClosed) && o.Trouble != nil {
 			o.Trouble("api", err)
@@ -86,7 +86,7 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 
 // Client makes requests in the name of a person and the groups that the program knows them to be in, such as
 // "user:ana,group:finance". The program has authenticated them: nobody checks it again.
-func (e *Engine) Client(as string) *Client { return api.NewClient(e.pipe.Dial, as) }
+func (e *Engine) Client(as string) *Client { return web.NewClient(e.pipe.Dial, as) }
 
 // Wait waits until a run has ended or waits for people, and returns it without messages and calls. While another
 // agent's run works on a call of it, it goes on. A run that needs an agent or a tool which this program does not have
