@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -173,7 +172,7 @@ func TestRemotesOfALaptop(t *testing.T) {
 	s := site(t)
 	file := filepath.Join(t.TempDir(), "secrets.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("KEY: value-1\n"), 0o600))
-	reach := Reach{Secrets: secrets.Local{File: file, Getenv: environment{}.get}, Clock: clock.System(), Laptop: true}
+	reach := Reach{Secrets: tool.LocalSecrets{File: file, Getenv: environment{}.get}, Clock: clock.System(), Laptop: true}
 	for private, refused := range map[string]string{s.Listener.Addr().String(): "", "": "not allowed"} { // loopback is an operator's to allow
 		reach.Private = private
 		all := must(reach.Remotes())

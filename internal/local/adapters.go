@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/tools/egress"
 )
@@ -118,8 +118,8 @@ func ownKey(getenv func(string) string) func(context.Context) (string, error) {
 }
 
 // Secrets returns the secrets of the store directory dir and of the environment.
-func Secrets(dir string, getenv func(string) string) secrets.Local {
-	return secrets.Local{File: filepath.Join(dir, secrets.FileName), Getenv: getenv}
+func Secrets(dir string, getenv func(string) string) tool.LocalSecrets {
+	return tool.LocalSecrets{File: filepath.Join(dir, tool.SecretsFile), Getenv: getenv}
 }
 
 // Remotes carry out the calls of tools that are HTTP requests, tools of MCP servers or functions of AWS Lambda, with

@@ -12,13 +12,13 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people"
-	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // On a laptop mails are files of the store directory, and Slack is on where its token is among the secrets.
 func TestC1C2ChannelsOfALaptop(t *testing.T) {
 	dir := t.TempDir()
-	kept := secrets.Local{File: filepath.Join(dir, secrets.FileName)}
+	kept := tool.LocalSecrets{File: filepath.Join(dir, tool.SecretsFile)}
 	names := func() (out []string) {
 		all, err := local.Channels(t.Context(), dir, kept, clock.System())
 		require.NoError(t, err)

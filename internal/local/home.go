@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/people"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
@@ -191,7 +190,7 @@ const (
 
 // Channels returns the channels by which people are notified of requests on a laptop: mails, which are files in the
 // store directory, and Slack if its token is among the secrets. Errors name the secret and contain nothing of it.
-func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clock) ([]people.Channel, error) {
+func Channels(ctx context.Context, dir string, from tool.LocalSecrets, clk clock.Clock) ([]people.Channel, error) {
 	all := []people.Channel{people.Outbox{Path: filepath.Join(dir, people.OutboxDir), Clock: clk}}
 	token, err := OptionalSecret(ctx, from, SlackToken)
 	switch {
@@ -208,7 +207,7 @@ func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clo
 
 // OptionalSecret returns a secret of a laptop; "" if there is none. An error is about the file, whichever secret is
 // asked for.
-func OptionalSecret(ctx context.Context, from secrets.Local, name string) (string, error) {
+func OptionalSecret(ctx context.Context, from tool.LocalSecrets, name string) (string, error) {
 	text, err := from.Secret(ctx, Tenant, name)
 	if err != nil && !errors.Is(err, tool.ErrNoSecret) {
 		return "", err

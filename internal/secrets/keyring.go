@@ -1,5 +1,5 @@
-// Package secrets holds the secrets of tools on a laptop (Local), the rings of keys that sign what a deployment hands
-// out (Ring), and the addresses at which calls are answered, which are signed with one (Token).
+// Package secrets holds the rings of keys that sign what a deployment hands out (Ring), and the addresses at which
+// calls are answered, which are signed with one (Token).
 package secrets
 
 // This file signs what a deployment hands out and takes back, such as addresses that need no other

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
@@ -442,10 +442,10 @@ func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 		case class == agent.ModelInvalid && !openai.OwnHost(m.BaseURL):
 			return "is this the URL of an OpenAI-compatible API, and does the model take tools?"
 		case class == agent.ModelAuth && named:
-			return "is the secret " + secret + " (" + secrets.Env + secret + " in the environment) the key of this server?"
+			return "is the secret " + secret + " (" + tool.EnvSecret + secret + " in the environment) the key of this server?"
 		case class == agent.ModelAuth && !openai.OwnHost(m.BaseURL):
 			return "does it want a key? " + keyVariable + " goes to OpenAI alone; model.key: ${secret:NAME} in agent.yaml " +
-				"names another server's, which " + secrets.Env + "NAME in the environment holds."
+				"names another server's, which " + tool.EnvSecret + "NAME in the environment holds."
 		case class == agent.ModelAuth && p.getenv(keyVariable) == "":
 			return keyVariable + ", which holds the key, is not set."
 		case class == agent.ModelAuth:

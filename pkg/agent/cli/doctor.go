@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -133,7 +132,7 @@ func (p *program) localChecks(agents web.Agents) []check {
 		{"secrets", func(ctx context.Context) ([]finding, error) {
 			return missingSecrets(ctx, p.localSecrets(), local.Tenant, agents, func(name string) string {
 				return fmt.Sprintf("put %s: \"…\" into %s, or set %s%s", name, filepath.Join(p.home, "secrets.yaml"),
-					secrets.Env, name)
+					tool.EnvSecret, name)
 			})
 		}},
 		{"slack", func(ctx context.Context) ([]finding, error) {

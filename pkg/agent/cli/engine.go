@@ -38,6 +38,7 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web"
 )
 
@@ -151,7 +152,7 @@ func (p *program) newNotifier(links people.Links) (*people.Notifier, error) {
 	}}, nil
 }
 
-func (p *program) localSecrets() secrets.Local { return local.Secrets(p.home, p.getenv) }
+func (p *program) localSecrets() tool.LocalSecrets { return local.Secrets(p.home, p.getenv) }
 
 // logFailure logs a failed function of the state machine. The machine retries what may pass.
 func (p *program) logFailure(function string, err error) {

@@ -1,4 +1,4 @@
-package secrets_test
+package tool_test
 
 import (
 	"os"
@@ -8,14 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
 )
 
 func TestLocal(t *testing.T) {
-	file := filepath.Join(t.TempDir(), secrets.FileName)
+	file := filepath.Join(t.TempDir(), tool.SecretsFile)
 	env := map[string]string{"COUNTERSIGN_SECRET_FROM_ENV": "of the environment", "COUNTERSIGN_SECRET_BOTH": "of the environment"}
-	l := secrets.Local{File: file, Getenv: func(name string) string { return env[name] }}
+	l := tool.LocalSecrets{File: file, Getenv: func(name string) string { return env[name] }}
 
 	_, err := l.Secret(t.Context(), "acme", "KEY")
 	require.ErrorIs(t, err, tool.ErrNoSecret, "no file is no trouble")
@@ -55,9 +54,9 @@ func TestLocalFileIsRefused(t *testing.T) {
 		"KEY: " + canary + "\nKEY: " + canary:         "secrets.yaml:2: KEY: got the name a second time, want it once",
 		"KEY: {" + canary + ": a, " + canary + ": b}": `secrets.yaml:1: want NAME: "value"`,
 	} {
-		file := filepath.Join(t.TempDir(), secrets.FileName)
+		file := filepath.Join(t.TempDir(), tool.SecretsFile)
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		_, err := secrets.Local{File: file}.Secret(t.Context(), "acme", "KEY")
+		_, err := tool.LocalSecrets{File: file}.Secret(t.Context(), "acme", "KEY")
 		require.ErrorContains(t, err, want, text)
 		require.NotContains(t, err.Error(), canary)
 		require.NotErrorIs(t, err, tool.ErrNoSecret)
@@ -68,20 +67,20 @@ func TestLocalFileIsForItsOwnerAlone(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("has no such modes")
 	}
-	file := filepath.Join(t.TempDir(), secrets.FileName)
+	file := filepath.Join(t.TempDir(), tool.SecretsFile)
 	require.NoError(t, os.WriteFile(file, []byte("KEY: value-1\n"), 0o600))
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o602, 0o644, 0o777} {
 		require.NoError(t, os.Chmod(file, mode))
-		_, err := secrets.Local{File: file}.Secret(t.Context(), "acme", "KEY")
+		_, err := tool.LocalSecrets{File: file}.Secret(t.Context(), "acme", "KEY")
 		require.ErrorContains(t, err, "want 0600", mode.String())
 		require.ErrorContains(t, err, "chmod 600")
 	}
 	for _, mode := range []os.FileMode{0o600, 0o400} {
 		require.NoError(t, os.Chmod(file, mode))
-		v, err := secrets.Local{File: file}.Secret(t.Context(), "acme", "KEY")
+		v, err := tool.LocalSecrets{File: file}.Secret(t.Context(), "acme", "KEY")
 		require.NoError(t, err)
 		require.Equal(t, "value-1", v)
 	}
-	_, err := secrets.Local{File: filepath.Dir(file)}.Secret(t.Context(), "acme", "KEY")
+	_, err := tool.LocalSecrets{File: filepath.Dir(file)}.Secret(t.Context(), "acme", "KEY")
 	require.ErrorContains(t, err, "want a file")
 }
