@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/builtin"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // define returns an agent of the demo's model with these tools.
@@ -44,7 +44,7 @@ func message(text string) []run.UserBlock { return []run.UserBlock{{Block: run.T
 // tidy is an agent like the demo's, over one folder.
 func tidy(t *testing.T, dir string) *agent.Definition {
 	t.Helper()
-	tools, err := builtin.Tools()
+	tools, err := tool.Builtin()
 	require.NoError(t, err)
 	var specs []agent.ToolSpec
 	for _, b := range tools {
@@ -67,7 +67,7 @@ func notes(t *testing.T) string {
 
 func open(t *testing.T, dir string) *Home {
 	t.Helper()
-	tools, err := builtin.Tools()
+	tools, err := tool.Builtin()
 	require.NoError(t, err)
 	reg, err := registry.New(tools...)
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package tool helps to write tools, and defines a tool for the runtime: a description, a way to run it, and optionally
-// a way to find out whether an interrupted call happened.
+// Package tool helps to write tools, has the built-in ones, and defines a tool for the runtime: a description, a way to
+// run it, and optionally a way to find out whether an interrupted call happened.
 package tool
 
 import (

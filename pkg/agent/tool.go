@@ -6,7 +6,6 @@ import (
 	core "github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
 // Tool is something that a model may call. Make one with NewTool, or implement it: Spec describes the tool, Call
@@ -63,7 +62,7 @@ func NewTool[In any](
 
 // BuiltinTools are the tools that agents may name without bringing them: list_directory, read_text, move_file and
 // extract_text, each confined to the folder that the agent names.
-func BuiltinTools() ([]Tool, error) { return builtin.Tools() }
+func BuiltinTools() ([]Tool, error) { return tool.Builtin() }
 
 // TextResult is a successful result with a text.
 func TextResult(text string) Result { return tool.Text(text) }

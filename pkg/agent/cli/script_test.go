@@ -29,7 +29,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
 func TestMain(m *testing.M) {
@@ -65,7 +64,7 @@ type nothing struct{}
 // testRegistry has the built-in tools; charge, which takes longer than it may, so that nobody knows what became of it;
 // and book, which asks for the day.
 func testRegistry(more ...tool.Tool) *registry.Registry {
-	tools, err := builtin.Tools()
+	tools, err := tool.Builtin()
 	if err != nil {
 		panic(err)
 	}

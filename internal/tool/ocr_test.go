@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"context"
@@ -12,21 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
 )
 
-// inbox is the demo material; its screenshots are what these tests read.
-const inbox = "../../../agents/screenshots/inbox"
+// screenshots is the demo material; its screenshots are what these tests read.
+const screenshots = "../../agents/screenshots/inbox"
 
 const flight = "Screenshot 2026-02-11 at 10.15.42.png"
 
 func extract(ctx context.Context, t *testing.T, root, path string) (agent.ToolResultData, error) {
 	t.Helper()
-	tools, err := Tools()
+	tools, err := Builtin()
 	require.NoError(t, err)
 	args, err := json.Marshal(extractInput{path})
 	require.NoError(t, err)
-	return tools[3].Call(ctx, tool.Call{Root: root, Args: args})
+	return tools[3].Call(ctx, Call{Root: root, Args: args})
 }
 
 func absolute(t *testing.T, dir string) string {
@@ -45,13 +44,13 @@ func TestReadsScreenshots(t *testing.T) {
 		"Screenshot 2026-02-12 at 17.03.08.png": {"ERROR: no space left on device", "Backup FAILED"},
 		"Screenshot 2026-02-13 at 08.47.55.png": {"Messages: Jonas", "tennis court is free from 18:00"},
 	} {
-		r, err := extract(t.Context(), t, absolute(t, inbox), name)
+		r, err := extract(t.Context(), t, absolute(t, screenshots), name)
 		require.NoError(t, err)
 		require.False(t, r.IsError, r.Content)
 		for _, w := range words {
 			require.Contains(t, r.Content, w, name)
 		}
-		again, err := extract(t.Context(), t, absolute(t, inbox), name)
+		again, err := extract(t.Context(), t, absolute(t, screenshots), name)
 		require.NoError(t, err)
 		require.Equal(t, r, again)
 	}
@@ -59,9 +58,9 @@ func TestReadsScreenshots(t *testing.T) {
 
 func TestNotInstalled(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	r, err := extract(t.Context(), t, absolute(t, inbox), flight)
+	r, err := extract(t.Context(), t, absolute(t, screenshots), flight)
 	require.NoError(t, err)
-	require.Equal(t, tool.Errorf(notInstalled), r)
+	require.Equal(t, Errorf(notInstalled), r)
 	require.Contains(t, r.Content, "apt-get install tesseract-ocr")
 }
 
@@ -104,6 +103,6 @@ func TestPicturesAreKnownByTheirFirstBytes(t *testing.T) {
 }
 
 func TestClean(t *testing.T) {
-	require.Equal(t, "a\n\nb", clean(" \n a\n\fb \f\n"))
+	require.Equal(t, "a\n\nb", cleanOutput(" \n a\n\fb \f\n"))
 	require.Len(t, lastLine(strings.Repeat("x", 1000)), 200)
 }

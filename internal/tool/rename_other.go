@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package builtin
+package tool
 
 import (
 	"errors"

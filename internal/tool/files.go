@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"bytes"
@@ -16,8 +16,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/countersign/countersign/internal/tool"
 )
 
 // Bounds of a path, those of the usual file systems.
@@ -33,17 +31,17 @@ func checkPath(name string) (string, error) {
 	parts := strings.Split(name, "/")
 	switch {
 	case name == "":
-		return "", tool.Refusef("the path is empty, the folder itself is %q", ".")
+		return "", Refusef("the path is empty, the folder itself is %q", ".")
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, isDisguising):
-		return "", tool.Refusef("the path %s has control characters or is not UTF-8", quotePath(clip(name)))
+		return "", Refusef("the path %s has control characters or is not UTF-8", quotePath(clipName(name)))
 	case strings.HasPrefix(name, "/"):
-		return "", tool.Refusef("the path %s is absolute, only paths relative to the folder are taken", quotePath(clip(name)))
+		return "", Refusef("the path %s is absolute, only paths relative to the folder are taken", quotePath(clipName(name)))
 	case slices.Contains(parts, ".."):
-		return "", tool.Refusef("the path %s has a %q, which could lead outside of the folder", quotePath(clip(name)), "..")
+		return "", Refusef("the path %s has a %q, which could lead outside of the folder", quotePath(clipName(name)), "..")
 	case len(name) > maxPathBytes || slices.ContainsFunc(parts, func(s string) bool { return len(s) > maxNameBytes }):
-		return "", tool.Refusef("the path %s is too long", quotePath(clip(name)))
+		return "", Refusef("the path %s is too long", quotePath(clipName(name)))
 	case !filepath.IsLocal(filepath.FromSlash(name)): // a drive or a reserved name, elsewhere than on Unix
-		return "", tool.Refusef("the path %s does not stay in the folder", quotePath(clip(name)))
+		return "", Refusef("the path %s does not stay in the folder", quotePath(clipName(name)))
 	}
 	return path.Clean(name), nil
 }
@@ -64,8 +62,8 @@ func quotePath(p string) string {
 	return `"` + p + `"`
 }
 
-// clip shortens a path that is refused anyway.
-func clip(p string) string {
+// clipName shortens a path that is refused anyway.
+func clipName(p string) string {
 	const most = 100
 	if utf8.RuneCountInString(p) <= most {
 		return p
@@ -90,14 +88,14 @@ func (r Root) read(_ context.Context, in readInput) (string, error) {
 	}
 	defer f.Close()
 	if in.Offset > info.Size() {
-		return "", tool.Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, quotePath(in.Path), info.Size())
+		return "", Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, quotePath(in.Path), info.Size())
 	}
 	w, err := readWindow(f, in.Offset, cmp.Or(in.Limit, maxRead))
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", quotePath(in.Path), withoutPaths(err))
 	}
 	if !utf8.Valid(w.text) || bytes.IndexByte(w.text, 0) >= 0 {
-		return "", tool.Refusef("%s looks binary: it is not UTF-8 text", quotePath(in.Path))
+		return "", Refusef("%s looks binary: it is not UTF-8 text", quotePath(in.Path))
 	}
 	end := w.start + int64(len(w.text))
 	switch {
@@ -113,8 +111,8 @@ func (r Root) read(_ context.Context, in readInput) (string, error) {
 	}
 }
 
-// window is a part of a file, whole characters only.
-type window struct {
+// textWindow is a part of a file, whole characters only.
+type textWindow struct {
 	text  []byte
 	start int64 // of text in the file, bytes
 	last  bool  // nothing follows
@@ -122,11 +120,11 @@ type window struct {
 
 // readWindow reads up to limit bytes at offset. A character the window begins or ends in the middle of is left out,
 // unless it is the only one, which is then read whole: every call gets further.
-func readWindow(f *os.File, offset int64, limit int) (window, error) {
+func readWindow(f *os.File, offset int64, limit int) (textWindow, error) {
 	buf := make([]byte, limit+2*utf8.UTFMax) // room for a whole character after one skipped
 	n, err := f.ReadAt(buf, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return window{}, err
+		return textWindow{}, err
 	}
 	atEnd := n < len(buf)
 	skipped := 0
@@ -140,7 +138,7 @@ func readWindow(f *os.File, offset int64, limit int) (window, error) {
 	if !atEnd || len(rest) > limit {
 		text = wholeRunes(rest, limit)
 	}
-	return window{text: text, start: offset + int64(skipped), last: atEnd && len(text) == len(rest)}, nil
+	return textWindow{text: text, start: offset + int64(skipped), last: atEnd && len(text) == len(rest)}, nil
 }
 
 // wholeRunes is the longest part of b within limit that ends with a whole character, or the first character if there is
@@ -191,7 +189,7 @@ func (r Root) list(ctx context.Context, in listInput) (string, error) {
 	if len(entries) == 0 {
 		return fmt.Sprintf("%s is empty.", quotePath(p)), nil
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(entries, func(a, b folderEntry) int { return strings.Compare(a.name, b.name) })
 	var b strings.Builder
 	for _, e := range entries[:min(len(entries), maxListed)] {
 		name := e.name
@@ -206,17 +204,17 @@ func (r Root) list(ctx context.Context, in listInput) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-type entry struct {
+type folderEntry struct {
 	kind, size, name string
 }
 
-func readEntries(ctx context.Context, root *os.Root, p string) ([]entry, error) {
+func readEntries(ctx context.Context, root *os.Root, p string) ([]folderEntry, error) {
 	d, err := openDirectory(root, p)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	var all []entry
+	var all []folderEntry
 	for len(all) <= maxCounted {
 		batch, err := d.ReadDir(listBatch)
 		for _, e := range batch {
@@ -234,7 +232,7 @@ func readEntries(ctx context.Context, root *os.Root, p string) ([]entry, error) 
 			case info.Mode()&fs.ModeSymlink != 0:
 				kind = "link"
 			}
-			all = append(all, entry{kind, size, e.Name()})
+			all = append(all, folderEntry{kind, size, e.Name()})
 		}
 		if errors.Is(err, io.EOF) {
 			return all, nil
@@ -243,5 +241,5 @@ func readEntries(ctx context.Context, root *os.Root, p string) ([]entry, error) 
 			return nil, fmt.Errorf("list %s: %w", quotePath(p), withoutPaths(err))
 		}
 	}
-	return nil, tool.Refusef("%s has more than %d entries, too many to list", quotePath(p), maxCounted)
+	return nil, Refusef("%s has more than %d entries, too many to list", quotePath(p), maxCounted)
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package builtin
+package tool
 
 import (
 	"bufio"
@@ -15,12 +15,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/countersign/countersign/internal/tool"
 )
 
-// fake puts a shell script in tesseract's place, and a picture in a folder it returns.
-func fake(t *testing.T, script string) string {
+// fakeTesseract puts a shell script in tesseract's place, and a picture in a folder it returns.
+func fakeTesseract(t *testing.T, script string) string {
 	t.Helper()
 	bin, dir := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "tesseract"), []byte("#!/bin/sh\n"+script), 0o755))
@@ -43,21 +41,21 @@ func TestWhatTesseractDoes(t *testing.T) {
 		"invalid UTF-8":  {`printf 'caf\351'`, "caf\uFFFD", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := extract(t.Context(), t, fake(t, tc.script), "-rf.png")
+			r, err := extract(t.Context(), t, fakeTesseract(t, tc.script), "-rf.png")
 			require.NoError(t, err)
 			if tc.fails != "" {
 				require.True(t, r.IsError)
 				require.Contains(t, r.Content, tc.fails)
 				return
 			}
-			require.Equal(t, tool.Text(tc.want), r)
+			require.Equal(t, Text(tc.want), r)
 		})
 	}
 }
 
 // Output without end is cut and the program stopped, whether or not it notices that nobody reads.
 func TestOutputWithoutEnd(t *testing.T) {
-	r, err := extract(t.Context(), t, fake(t, `trap "" PIPE; while :; do echo 0123456789012345678901234567890123456789012345678901234567890123456789; done`), "-rf.png")
+	r, err := extract(t.Context(), t, fakeTesseract(t, `trap "" PIPE; while :; do echo 0123456789012345678901234567890123456789012345678901234567890123456789; done`), "-rf.png")
 	require.NoError(t, err)
 	require.False(t, r.IsError)
 	require.True(t, strings.HasSuffix(r.Content, "\n(only the first 262144 bytes of the text are shown)"))
@@ -68,7 +66,7 @@ func TestOutputWithoutEnd(t *testing.T) {
 func TestContextEndsTesseractAndItsChildren(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "started")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-	dir := fake(t, `/bin/sleep 1000 & echo "$!" > `+pipe+`; wait`)
+	dir := fakeTesseract(t, `/bin/sleep 1000 & echo "$!" > `+pipe+`; wait`)
 	ctx, cancel := context.WithCancel(t.Context())
 	child := make(chan string, 1)
 	go func() {
@@ -97,7 +95,7 @@ func alive(pid string) bool {
 
 // A tesseract that cannot be started at all is the machine's fault, not the picture's.
 func TestUnusableProgram(t *testing.T) {
-	dir := fake(t, "")
+	dir := fakeTesseract(t, "")
 	program, err := exec.LookPath("tesseract")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(program, []byte("not a program"), 0o755))
@@ -115,13 +113,13 @@ func TestSpecialFilesAreRefusedWithoutOpening(t *testing.T) {
 	defer func() { require.NoError(t, socket.Close()) }()
 	f.link("pipe", "alias")
 	for _, name := range []string{"pipe", "socket", "alias"} {
-		require.Equal(t, tool.Errorf("%q is a pipe, device or socket, not a file", name), f.call("read_text", pathArg{name}))
+		require.Equal(t, Errorf("%q is a pipe, device or socket, not a file", name), f.call("read_text", pathArg{name}))
 		require.True(t, f.call("list_directory", pathArg{name}).IsError)
 		require.True(t, f.call("list_directory", pathArg{name + "/x"}).IsError)
 		require.True(t, f.call("move_file", moveInput{name, "x"}).IsError)
 		require.True(t, f.call("move_file", moveInput{"x", name + "/x"}).IsError)
 	}
-	require.Equal(t, tool.Text("link - alias\nspecial - pipe\nspecial - socket"), f.call("list_directory", struct{}{}))
+	require.Equal(t, Text("link - alias\nspecial - pipe\nspecial - socket"), f.call("list_directory", struct{}{}))
 }
 
 // A file swapped for a pipe or a folder between the look and the open is refused, and does not block the reader either.

@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/countersign/countersign/internal/tool"
 )
 
 // Bounds of one call.
@@ -45,13 +43,13 @@ func (r Root) extractText(ctx context.Context, in extractInput) (string, error) 
 	case err != nil && !errors.Is(err, io.EOF):
 		return "", fmt.Errorf("read the beginning of a picture: %w", err)
 	case !isPicture(head[:n]):
-		return "", tool.Refusef("%q is not a picture of a kind that can be read: PNG, JPEG, GIF, BMP, TIFF or WebP", in.Path)
+		return "", Refusef("%q is not a picture of a kind that can be read: PNG, JPEG, GIF, BMP, TIFF or WebP", in.Path)
 	case info.Size() > maxPicture:
-		return "", tool.Refusef("%q has %d bytes, pictures of at most %d are read", in.Path, info.Size(), maxPicture)
+		return "", Refusef("%q has %d bytes, pictures of at most %d are read", in.Path, info.Size(), maxPicture)
 	}
 	program, err := exec.LookPath("tesseract")
 	if err != nil {
-		return "", tool.Refusef(notInstalled)
+		return "", Refusef(notInstalled)
 	}
 	text, err := runTesseract(ctx, program, picture)
 	if err == nil && text == "" {
@@ -64,8 +62,8 @@ func (r Root) extractText(ctx context.Context, in extractInput) (string, error) 
 func runTesseract(ctx context.Context, program string, picture *os.File) (string, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	text := &capped{most: maxText, full: stop}
-	complaint := &capped{most: maxComplaint, full: func() {}}
+	text := &cappedOutput{most: maxText, full: stop}
+	complaint := &cappedOutput{most: maxComplaint, full: func() {}}
 	cmd := exec.CommandContext(running, program, "stdin", "stdout")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = picture, text, complaint
 	cmd.Env = []string{"LC_ALL=C", "OMP_THREAD_LIMIT=1"}
@@ -76,29 +74,30 @@ func runTesseract(ctx context.Context, program string, picture *os.File) (string
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("read text of a picture: %w", ctx.Err())
 	case text.cut:
-		return clean(text.kept.String()) + fmt.Sprintf("\n(only the first %d bytes of the text are shown)", maxText), nil
+		shown := fmt.Sprintf("\n(only the first %d bytes of the text are shown)", maxText)
+		return cleanOutput(text.kept.String()) + shown, nil
 	case err != nil:
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) { // it did not run: the machine's error, and not for the model
 			return "", fmt.Errorf("run tesseract: %w", err)
 		}
 		if line := lastLine(complaint.kept.String()); line != "" {
-			return "", tool.Refusef("tesseract could not read the picture (%s): %q", exit.ProcessState, line)
+			return "", Refusef("tesseract could not read the picture (%s): %q", exit.ProcessState, line)
 		}
-		return "", tool.Refusef("tesseract could not read the picture (%s)", exit.ProcessState)
+		return "", Refusef("tesseract could not read the picture (%s)", exit.ProcessState)
 	default:
-		return clean(text.kept.String()), nil
+		return cleanOutput(text.kept.String()), nil
 	}
 }
 
-// clean leaves out page breaks and the empty space around the text.
-func clean(s string) string {
+// cleanOutput leaves out page breaks and the empty space around the text.
+func cleanOutput(s string) string {
 	return strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\f", "\n"))
 }
 
 func lastLine(s string) string {
 	const most = 200
-	s = clean(s)
+	s = cleanOutput(s)
 	s = s[strings.LastIndexByte(s, '\n')+1:]
 	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
@@ -111,9 +110,9 @@ func isPicture(head []byte) bool {
 		bytes.HasPrefix(head, []byte("RIFF")) && len(head) >= 12 && string(head[8:12]) == "WEBP"
 }
 
-// capped keeps the first bytes written to it, and calls full when there are more. What comes after is dropped, so that
-// the writer is not held up. It is written to by one goroutine at a time.
-type capped struct {
+// cappedOutput keeps the first bytes written to it, and calls full when there are more. What comes after is dropped, so
+// that the writer is not held up. It is written to by one goroutine at a time.
+type cappedOutput struct {
 	kept bytes.Buffer // a field, since its ReadFrom would go round the cap
 	most int
 	full func()
@@ -121,7 +120,7 @@ type capped struct {
 }
 
 // Write never fails.
-func (c *capped) Write(p []byte) (int, error) {
+func (c *cappedOutput) Write(p []byte) (int, error) {
 	keep := min(len(p), c.most-c.kept.Len())
 	c.kept.Write(p[:keep])
 	if keep < len(p) && !c.cut {

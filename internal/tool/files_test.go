@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
 )
 
 // folder is a root with tools on it, and a place outside that must stay as it is.
@@ -23,7 +22,7 @@ type folder struct {
 	t       testing.TB
 	root    string
 	outside string
-	set     *tool.Set
+	set     *Set
 }
 
 func newFolder(t testing.TB) folder {
@@ -34,9 +33,9 @@ func newFolder(t testing.TB) folder {
 		require.NoError(t, os.Mkdir(dir, 0o755))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(f.outside, "secret.txt"), []byte("secret"), 0o644))
-	tools, err := Tools()
+	tools, err := Builtin()
 	require.NoError(t, err)
-	f.set, err = tool.NewSet(tools...)
+	f.set, err = NewSet(tools...)
 	require.NoError(t, err)
 	return f
 }
@@ -67,15 +66,15 @@ func (f folder) try(ctx context.Context, name string, args any) (agent.ToolResul
 	require.NoError(f.t, err)
 	tl, ok := f.set.Lookup(name)
 	require.True(f.t, ok)
-	return tl.Call(ctx, tool.Call{Root: f.root, Name: name, Args: raw})
+	return tl.Call(ctx, Call{Root: f.root, Name: name, Args: raw})
 }
 
-func (f folder) reconcile(source, destination string) (tool.Outcome, string) {
+func (f folder) reconcile(source, destination string) (Outcome, string) {
 	f.t.Helper()
 	raw, err := json.Marshal(moveInput{source, destination})
 	require.NoError(f.t, err)
 	tl, _ := f.set.Lookup("move_file")
-	outcome, r, err := tl.(tool.Reconciler).Reconcile(f.t.Context(), tool.Call{Root: f.root, Args: raw})
+	outcome, r, err := tl.(Reconciler).Reconcile(f.t.Context(), Call{Root: f.root, Args: raw})
 	require.NoError(f.t, err)
 	return outcome, r.Content
 }
@@ -114,7 +113,7 @@ func TestSpecs(t *testing.T) {
 	require.Equal(t, []string{"list_directory read internal", "read_text read internal", "move_file non_idempotent internal", "extract_text read internal"}, got)
 	for name, want := range map[string]bool{"list_directory": false, "read_text": false, "move_file": true} {
 		tl, _ := newFolder(t).set.Lookup(name)
-		_, ok := tl.(tool.Reconciler)
+		_, ok := tl.(Reconciler)
 		require.Equal(t, want, ok, name)
 	}
 }
@@ -130,12 +129,12 @@ func TestRootIsAbsoluteAndOpenedPerCall(t *testing.T) {
 
 	t.Chdir(t.TempDir())
 	f.write("a.txt", "one")
-	require.Equal(t, tool.Text("one"), f.call("read_text", pathArg{"a.txt"}))
+	require.Equal(t, Text("one"), f.call("read_text", pathArg{"a.txt"}))
 	require.NoError(t, os.RemoveAll(f.root))
 	_, err = f.try(t.Context(), "read_text", pathArg{"a.txt"})
 	require.EqualError(t, err, "open root of the file tools: no such file or directory", "and it does not say where it is")
 	f.write("a.txt", "two")
-	require.Equal(t, tool.Text("two"), f.call("read_text", pathArg{"a.txt"}))
+	require.Equal(t, Text("two"), f.call("read_text", pathArg{"a.txt"}))
 }
 
 // Every path that could leave the folder is refused by every tool, as source and as destination, with an answer for the model.
@@ -171,7 +170,7 @@ func TestNothingLeavesTheFolder(t *testing.T) {
 		strings.Repeat("n", 256):         tooLong,
 		strings.Repeat("n/", 2049) + "n": tooLong,
 	} {
-		t.Run(clip(quotePath(path)), func(t *testing.T) {
+		t.Run(clipName(quotePath(path)), func(t *testing.T) {
 			before := f.tree()
 			for name, r := range map[string]agent.ToolResultData{
 				"read":             f.call("read_text", pathArg{path}),
@@ -198,7 +197,7 @@ func TestNothingLeavesTheFolder(t *testing.T) {
 			require.True(t, r.IsError)
 			require.Contains(t, r.Content, leads)
 		}
-		require.Equal(t, tool.Errorf("%q is a symbolic link, not a file", path), f.call("move_file", moveInput{path, "moved"}))
+		require.Equal(t, Errorf("%q is a symbolic link, not a file", path), f.call("move_file", moveInput{path, "moved"}))
 		require.Contains(t, f.call("move_file", moveInput{"ok.txt", path}).Content, "already exists")
 	}
 }
@@ -209,10 +208,10 @@ func TestLinksThatStayInsideAreFollowed(t *testing.T) {
 	f.write("b.txt", "b")
 	f.link("sub", "alias")
 	f.link("../b.txt", "sub/b.txt")
-	require.Equal(t, tool.Text("a"), f.call("read_text", pathArg{"alias/a.txt"}))
-	require.Equal(t, tool.Text("b"), f.call("read_text", pathArg{"alias/b.txt"}))
-	require.Equal(t, tool.Text("file 1 a.txt\nlink - b.txt"), f.call("list_directory", pathArg{"alias"}))
-	require.Equal(t, tool.Text(`Moved "b.txt" to "alias/c.txt".`), f.call("move_file", moveInput{"b.txt", "alias/c.txt"}))
+	require.Equal(t, Text("a"), f.call("read_text", pathArg{"alias/a.txt"}))
+	require.Equal(t, Text("b"), f.call("read_text", pathArg{"alias/b.txt"}))
+	require.Equal(t, Text("file 1 a.txt\nlink - b.txt"), f.call("list_directory", pathArg{"alias"}))
+	require.Equal(t, Text(`Moved "b.txt" to "alias/c.txt".`), f.call("move_file", moveInput{"b.txt", "alias/c.txt"}))
 	require.Equal(t, "b", f.tree()["/folder/sub/c.txt"])
 	require.Contains(t, f.call("read_text", pathArg{"sub/b.txt"}).Content, "does not exist", "a dangling link")
 }
@@ -236,7 +235,7 @@ func FuzzPath(fz *testing.F) {
 			require.Equal(t, clean, again)
 		}
 		text, err := r.read(t.Context(), readInput{Path: path})
-		require.True(t, err == nil && text == "ok" || errors.As(err, new(tool.Refusal)), "%q: %q, %v", path, text, err)
+		require.True(t, err == nil && text == "ok" || errors.As(err, new(Refusal)), "%q: %q, %v", path, text, err)
 	})
 }
 
@@ -254,7 +253,7 @@ func TestStoreDirectoriesAreClosed(t *testing.T) {
 		require.True(t, r.IsError)
 		require.Contains(t, r.Content, "is closed to file tools")
 	}
-	require.Equal(t, tool.Text("x"), f.call("read_text", pathArg{"a.txt"}))
+	require.Equal(t, Text("x"), f.call("read_text", pathArg{"a.txt"}))
 }
 
 func TestReadText(t *testing.T) {
@@ -271,25 +270,25 @@ func TestReadText(t *testing.T) {
 		in   readInput
 		want agent.ToolResultData
 	}{
-		"whole":              {readInput{Path: "a.txt"}, tool.Text("héllo")},
-		"unclean path":       {readInput{Path: ".//a.txt"}, tool.Text("héllo")},
-		"first bytes":        {readInput{Path: "a.txt", Limit: 3}, tool.Text("hé\n(bytes 0 to 3 of 6 shown, go on with offset 3)")},
-		"half a character":   {readInput{Path: "a.txt", Limit: 2}, tool.Text("h\n(bytes 0 to 1 of 6 shown, go on with offset 1)")},
-		"only a character":   {readInput{Path: "a.txt", Offset: 1, Limit: 1}, tool.Text("é\n(bytes 1 to 3 of 6 shown, go on with offset 3)")},
-		"from its middle":    {readInput{Path: "a.txt", Offset: 2, Limit: 1}, tool.Text("l\n(bytes 3 to 4 of 6 shown, go on with offset 4)")},
-		"the end":            {readInput{Path: "a.txt", Offset: 3}, tool.Text("llo\n(bytes 3 to 6 of 6, the end)")},
-		"past the end":       {readInput{Path: "a.txt", Offset: 7}, tool.Errorf(`offset 7 is beyond the end: "a.txt" has 6 bytes`)},
-		"empty":              {readInput{Path: "empty"}, tool.Text("(the file is empty)")},
-		"null byte":          {readInput{Path: "null"}, tool.Errorf(`"null" looks binary: it is not UTF-8 text`)},
-		"other encoding":     {readInput{Path: "latin1"}, tool.Errorf(`"latin1" looks binary: it is not UTF-8 text`)},
-		"cut in a character": {readInput{Path: "truncated"}, tool.Errorf(`"truncated" looks binary: it is not UTF-8 text`)},
-		"over the cap":       {readInput{Path: "large"}, tool.Text(strings.Repeat("x", maxRead) + "\n(bytes 0 to 262144 of 262152 shown, go on with offset 262144)")},
-		"at the cap":         {readInput{Path: "full"}, tool.Text(strings.Repeat("y", maxRead))},
-		"limit too large":    {readInput{Path: "a.txt", Limit: maxRead + 1}, tool.Errorf("The arguments of read_text do not fit:\nat /limit: must be at most 262144, is 262145")},
-		"missing":            {readInput{Path: "b.txt"}, tool.Errorf(`"b.txt" does not exist`)},
-		"other case":         {readInput{Path: "A.TXT"}, tool.Errorf(`"A.TXT" does not exist`)},
-		"folder":             {readInput{Path: "dir"}, tool.Errorf(`"dir" is a folder, not a file`)},
-		"under a file":       {readInput{Path: "a.txt/x"}, tool.Errorf(`"a.txt/x" does not exist: a part of the path is a file, not a folder`)},
+		"whole":              {readInput{Path: "a.txt"}, Text("héllo")},
+		"unclean path":       {readInput{Path: ".//a.txt"}, Text("héllo")},
+		"first bytes":        {readInput{Path: "a.txt", Limit: 3}, Text("hé\n(bytes 0 to 3 of 6 shown, go on with offset 3)")},
+		"half a character":   {readInput{Path: "a.txt", Limit: 2}, Text("h\n(bytes 0 to 1 of 6 shown, go on with offset 1)")},
+		"only a character":   {readInput{Path: "a.txt", Offset: 1, Limit: 1}, Text("é\n(bytes 1 to 3 of 6 shown, go on with offset 3)")},
+		"from its middle":    {readInput{Path: "a.txt", Offset: 2, Limit: 1}, Text("l\n(bytes 3 to 4 of 6 shown, go on with offset 4)")},
+		"the end":            {readInput{Path: "a.txt", Offset: 3}, Text("llo\n(bytes 3 to 6 of 6, the end)")},
+		"past the end":       {readInput{Path: "a.txt", Offset: 7}, Errorf(`offset 7 is beyond the end: "a.txt" has 6 bytes`)},
+		"empty":              {readInput{Path: "empty"}, Text("(the file is empty)")},
+		"null byte":          {readInput{Path: "null"}, Errorf(`"null" looks binary: it is not UTF-8 text`)},
+		"other encoding":     {readInput{Path: "latin1"}, Errorf(`"latin1" looks binary: it is not UTF-8 text`)},
+		"cut in a character": {readInput{Path: "truncated"}, Errorf(`"truncated" looks binary: it is not UTF-8 text`)},
+		"over the cap":       {readInput{Path: "large"}, Text(strings.Repeat("x", maxRead) + "\n(bytes 0 to 262144 of 262152 shown, go on with offset 262144)")},
+		"at the cap":         {readInput{Path: "full"}, Text(strings.Repeat("y", maxRead))},
+		"limit too large":    {readInput{Path: "a.txt", Limit: maxRead + 1}, Errorf("The arguments of read_text do not fit:\nat /limit: must be at most 262144, is 262145")},
+		"missing":            {readInput{Path: "b.txt"}, Errorf(`"b.txt" does not exist`)},
+		"other case":         {readInput{Path: "A.TXT"}, Errorf(`"A.TXT" does not exist`)},
+		"folder":             {readInput{Path: "dir"}, Errorf(`"dir" is a folder, not a file`)},
+		"under a file":       {readInput{Path: "a.txt/x"}, Errorf(`"a.txt/x" does not exist: a part of the path is a file, not a folder`)},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, f.call("read_text", tc.in)) })
 	}
@@ -323,7 +322,7 @@ func TestReadingOnReturnsTheWholeText(t *testing.T) {
 
 func TestListDirectory(t *testing.T) {
 	f := newFolder(t)
-	require.Equal(t, tool.Text(`"." is empty.`), f.call("list_directory", struct{}{}))
+	require.Equal(t, Text(`"." is empty.`), f.call("list_directory", struct{}{}))
 	f.write("b.txt", "12345")
 	f.write("B.txt", "1")
 	f.write("a folder/x", "")
@@ -349,13 +348,13 @@ func TestListDirectory(t *testing.T) {
 		"file 8 \u00e9.txt",
 	}, "\n")
 	for _, args := range []any{struct{}{}, pathArg{"."}, pathArg{"./"}} {
-		require.Equal(t, tool.Text(want), f.call("list_directory", args))
+		require.Equal(t, Text(want), f.call("list_directory", args))
 	}
-	require.Equal(t, tool.Text("file 0 x"), f.call("list_directory", pathArg{"a folder/"}))
-	require.Equal(t, tool.Errorf(`"b.txt" is not a folder`), f.call("list_directory", pathArg{"b.txt"}))
-	require.Equal(t, tool.Errorf(`"nowhere" does not exist`), f.call("list_directory", pathArg{"nowhere"}))
-	require.Equal(t, tool.Text("decomposed"), f.call("read_text", pathArg{"e\u0301.txt"}))
-	require.Equal(t, tool.Text("composed"), f.call("read_text", pathArg{"\u00e9.txt"}))
+	require.Equal(t, Text("file 0 x"), f.call("list_directory", pathArg{"a folder/"}))
+	require.Equal(t, Errorf(`"b.txt" is not a folder`), f.call("list_directory", pathArg{"b.txt"}))
+	require.Equal(t, Errorf(`"nowhere" does not exist`), f.call("list_directory", pathArg{"nowhere"}))
+	require.Equal(t, Text("decomposed"), f.call("read_text", pathArg{"e\u0301.txt"}))
+	require.Equal(t, Text("composed"), f.call("read_text", pathArg{"\u00e9.txt"}))
 }
 
 func TestListingIsCappedAndSaysSo(t *testing.T) {

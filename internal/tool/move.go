@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
 )
 
 type moveInput struct {
@@ -33,7 +32,7 @@ func (r Root) move(ctx context.Context, in moveInput) (string, error) {
 	defer root.Close()
 	info, err := root.Lstat(m.source)
 	if err != nil {
-		return "", explain(root, m.source, err)
+		return "", explainPathError(root, m.source, err)
 	}
 	if err := wantRegular(m.source, info); err != nil {
 		return "", err
@@ -57,10 +56,10 @@ func checkMove(in moveInput) (movement, error) {
 		return movement{}, err
 	}
 	if source == "." || destination == "." {
-		return movement{}, tool.Refusef("the top folder itself cannot be moved or replaced")
+		return movement{}, Refusef("the top folder itself cannot be moved or replaced")
 	}
 	if source == destination {
-		return movement{}, tool.Refusef("the source and the destination are both %s, there is nothing to move",
+		return movement{}, Refusef("the source and the destination are both %s, there is nothing to move",
 			quotePath(source))
 	}
 	return movement{source: source, destination: destination}, nil
@@ -108,17 +107,17 @@ func (m movement) rename(ctx context.Context, root *os.Root) error {
 
 func (m movement) explain(err error) error {
 	switch {
-	case errors.As(err, new(tool.Refusal)):
+	case errors.As(err, new(Refusal)):
 		return err
 	case errors.Is(err, fs.ErrExist):
-		return tool.Refusef("%s already exists, nothing was moved; the destination is a path with a new file name",
+		return Refusef("%s already exists, nothing was moved; the destination is a path with a new file name",
 			quotePath(m.destination))
 	case errors.Is(err, fs.ErrNotExist):
-		return tool.Refusef("%s does not exist", quotePath(m.source))
+		return Refusef("%s does not exist", quotePath(m.source))
 	case errors.Is(err, fs.ErrPermission):
-		return tool.Refusef("moving %s to %s: permission denied", quotePath(m.source), quotePath(m.destination))
+		return Refusef("moving %s to %s: permission denied", quotePath(m.source), quotePath(m.destination))
 	case errors.Is(err, syscall.EXDEV):
-		return tool.Refusef("%s and %s are on different disks, a file cannot be moved between them", quotePath(m.source),
+		return Refusef("%s and %s are on different disks, a file cannot be moved between them", quotePath(m.source),
 			quotePath(m.destination))
 	default:
 		return fmt.Errorf("move %s to %s: %w", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
@@ -132,7 +131,7 @@ func linkThenRemove(root *os.Root, m movement) error {
 		return err
 	}
 	if err := root.Remove(m.source); err != nil {
-		return tool.Refusef("%s is now at %s as well, but could not be removed from its old place: %v", quotePath(m.source),
+		return Refusef("%s is now at %s as well, but could not be removed from its old place: %v", quotePath(m.source),
 			quotePath(m.destination), withoutPaths(err))
 	}
 	return nil
@@ -154,36 +153,36 @@ func linkThenRemove(root *os.Root, m movement) error {
 // not_done replaces nothing and moves only the file that is at the source now. Like every Reconciler it trusts that the
 // claimant is dead: one that is only slow may still rename, and the second of the two then hears that the source is
 // gone.
-func reconcileMove(_ context.Context, c tool.Call, in moveInput) (tool.Outcome, agent.ToolResultData, error) {
+func reconcileMove(_ context.Context, c Call, in moveInput) (Outcome, agent.ToolResultData, error) {
 	var nothing agent.ToolResultData
 	m, err := checkMove(in)
 	if err != nil { // such a call is refused before it touches anything
-		return tool.OutcomeNotDone, nothing, nil
+		return OutcomeNotDone, nothing, nil
 	}
 	r, err := rootOf(c)
 	if err != nil {
-		return tool.OutcomeUnknown, nothing, err
+		return OutcomeUnknown, nothing, err
 	}
 	root, err := r.open()
 	if err != nil {
-		return tool.OutcomeUnknown, nothing, err
+		return OutcomeUnknown, nothing, err
 	}
 	defer root.Close()
 	source, err := statNoFollow(root, m.source)
 	if err != nil {
-		return tool.OutcomeUnknown, nothing, err
+		return OutcomeUnknown, nothing, err
 	}
 	destination, err := statNoFollow(root, m.destination)
 	if err != nil {
-		return tool.OutcomeUnknown, nothing, err
+		return OutcomeUnknown, nothing, err
 	}
 	switch {
 	case source == nil && destination != nil && destination.Mode().IsRegular():
-		return tool.OutcomeDone, tool.Text(m.resultText()), nil
+		return OutcomeDone, Text(m.resultText()), nil
 	case source == nil, destination != nil && os.SameFile(source, destination):
-		return tool.OutcomeUnknown, nothing, nil
+		return OutcomeUnknown, nothing, nil
 	default:
-		return tool.OutcomeNotDone, nothing, nil
+		return OutcomeNotDone, nothing, nil
 	}
 }
 

@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"syscall"
-
-	"github.com/countersign/countersign/internal/tool"
 )
 
 // Root is the folder that tools are confined to: an absolute path, which need not exist yet. Every call opens it anew,
@@ -18,10 +16,10 @@ type Root string
 
 // rootOf returns the folder of a call. A relative path is an error, since it would mean another folder in another
 // process.
-func rootOf(c tool.Call) (Root, error) {
+func rootOf(c Call) (Root, error) {
 	switch {
 	case c.Root == "":
-		return "", tool.Refusef("%s is confined to no folder: the agent's definition must name one as the tool's root, "+
+		return "", Refusef("%s is confined to no folder: the agent's definition must name one as the tool's root, "+
 			"by an absolute path if the agent is embedded in a program", c.Name)
 	case !filepath.IsAbs(c.Root):
 		return "", fmt.Errorf("root %q of the file tools is not an absolute path", c.Root)
@@ -30,7 +28,7 @@ func rootOf(c tool.Call) (Root, error) {
 }
 
 // openFile opens a regular file for reading, by a path relative to the folder, with / between its parts. The caller
-// closes it. What a model should hear, such as a path that leads outside, is a tool.Refusal; other errors are the
+// closes it. What a model should hear, such as a path that leads outside, is a Refusal; other errors are the
 // machine's.
 func (r Root) openFile(name string) (*os.File, fs.FileInfo, error) {
 	p, err := checkPath(name)
@@ -45,7 +43,7 @@ func (r Root) openFile(name string) (*os.File, fs.FileInfo, error) {
 	// Open a regular file. It looks before it opens, since opening a device can have effects.
 	info, err := root.Stat(p)
 	if err != nil {
-		return nil, nil, explain(root, p, err)
+		return nil, nil, explainPathError(root, p, err)
 	}
 	if err := wantRegular(p, info); err != nil {
 		return nil, nil, err
@@ -64,7 +62,7 @@ func (r Root) open(paths ...string) (*os.Root, error) {
 		for dir := p; dir != ".." && err == nil; dir = path.Join(dir, "..") {
 			_, noTable := root.Lstat(path.Join(dir, "store.db"))
 			if _, noBlobs := root.Lstat(path.Join(dir, "blobs")); noTable == nil && noBlobs == nil {
-				err = tool.Refusef("%s is in a store directory of Countersign, which is closed to file tools", quotePath(p))
+				err = Refusef("%s is in a store directory of Countersign, which is closed to file tools", quotePath(p))
 			}
 		}
 	}
@@ -78,7 +76,7 @@ func (r Root) open(paths ...string) (*os.Root, error) {
 func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(p, os.O_RDONLY|nonblocking, 0)
 	if err != nil {
-		return nil, nil, explain(root, p, err)
+		return nil, nil, explainPathError(root, p, err)
 	}
 	info, err := f.Stat()
 	if err == nil {
@@ -93,14 +91,14 @@ func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 func openDirectory(root *os.Root, p string) (*os.File, error) {
 	info, err := root.Stat(p)
 	if err != nil {
-		return nil, explain(root, p, err)
+		return nil, explainPathError(root, p, err)
 	}
 	if !info.IsDir() {
-		return nil, tool.Refusef("%s is not a folder", quotePath(p))
+		return nil, Refusef("%s is not a folder", quotePath(p))
 	}
 	d, err := root.OpenFile(p, os.O_RDONLY|directoryOnly|nonblocking, 0)
 	if err != nil {
-		return nil, explain(root, p, err)
+		return nil, explainPathError(root, p, err)
 	}
 	return d, nil
 }
@@ -110,28 +108,28 @@ func wantRegular(p string, info fs.FileInfo) error {
 	case info.Mode().IsRegular():
 		return nil
 	case info.IsDir():
-		return tool.Refusef("%s is a folder, not a file", quotePath(p))
+		return Refusef("%s is a folder, not a file", quotePath(p))
 	case info.Mode()&fs.ModeSymlink != 0:
-		return tool.Refusef("%s is a symbolic link, not a file", quotePath(p))
+		return Refusef("%s is a symbolic link, not a file", quotePath(p))
 	default:
-		return tool.Refusef("%s is a pipe, device or socket, not a file", quotePath(p))
+		return Refusef("%s is a pipe, device or socket, not a file", quotePath(p))
 	}
 }
 
-// explain turns an error about p into what a model can act upon.
-func explain(root *os.Root, p string, err error) error {
+// explainPathError turns an error about p into what a model can act upon.
+func explainPathError(root *os.Root, p string, err error) error {
 	_, outside := root.Lstat("..") // os.Root's error for a path that leads outside has no exported name
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return tool.Refusef("%s does not exist", quotePath(p))
+		return Refusef("%s does not exist", quotePath(p))
 	case errors.Is(err, fs.ErrPermission):
-		return tool.Refusef("%s: permission denied", quotePath(p))
+		return Refusef("%s: permission denied", quotePath(p))
 	case errors.Is(err, syscall.ENAMETOOLONG):
-		return tool.Refusef("the path %s is too long", quotePath(p))
+		return Refusef("the path %s is too long", quotePath(p))
 	case errors.Is(err, syscall.ENOTDIR):
-		return tool.Refusef("%s does not exist: a part of the path is a file, not a folder", quotePath(p))
+		return Refusef("%s does not exist: a part of the path is a file, not a folder", quotePath(p))
 	case errors.Is(err, syscall.ELOOP), errors.Is(err, withoutPaths(outside)):
-		return tool.Refusef("%s goes through a symbolic link that leads outside of the folder or in a circle", quotePath(p))
+		return Refusef("%s goes through a symbolic link that leads outside of the folder or in a circle", quotePath(p))
 	default:
 		return fmt.Errorf("access %s: %w", quotePath(p), withoutPaths(err))
 	}

@@ -1,4 +1,4 @@
-package builtin
+package tool
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
 )
 
 func TestMoveFile(t *testing.T) {
@@ -22,23 +21,23 @@ func TestMoveFile(t *testing.T) {
 		want agent.ToolResultData
 		to   string // where the content of the source is afterwards; "" = unmoved
 	}{
-		"rename":            {moveInput{"a.txt", "c.txt"}, tool.Text(`Moved "a.txt" to "c.txt".`), "c.txt"},
-		"into a folder":     {moveInput{"a.txt", "sub/a.txt"}, tool.Text(`Moved "a.txt" to "sub/a.txt".`), "sub/a.txt"},
-		"unclean":           {moveInput{"./a.txt", "sub//d.txt/"}, tool.Text(`Moved "a.txt" to "sub/d.txt".`), "sub/d.txt"},
-		"unicode":           {moveInput{"a.txt", "日本 e\u0301 😀.txt"}, tool.Text("Moved \"a.txt\" to \"日本 e\u0301 😀.txt\"."), "日本 e\u0301 😀.txt"},
-		"long":              {moveInput{"a.txt", long}, tool.Text(`Moved "a.txt" to "` + long + `".`), long},
-		"case only":         {moveInput{"a.txt", "A.txt"}, tool.Text(`Moved "a.txt" to "A.txt".`), "A.txt"},
-		"looks like a flag": {moveInput{"a.txt", "-rf"}, tool.Text(`Moved "a.txt" to "-rf".`), "-rf"},
-		"backslash":         {moveInput{"a.txt", `..\x`}, tool.Text(`Moved "a.txt" to "..\x".`), `..\x`},
-		"taken by a file":   {moveInput{"a.txt", "b.txt"}, tool.Errorf(`"b.txt" already exists, nothing was moved; the destination is a path with a new file name`), ""},
-		"taken by a folder": {moveInput{"a.txt", "sub"}, tool.Errorf(`"sub" already exists, nothing was moved; the destination is a path with a new file name`), ""},
-		"itself":            {moveInput{"a.txt", "./a.txt"}, tool.Errorf(`the source and the destination are both "a.txt", there is nothing to move`), ""},
-		"missing":           {moveInput{"x.txt", "y.txt"}, tool.Errorf(`"x.txt" does not exist`), ""},
-		"no such folder":    {moveInput{"a.txt", "new/a.txt"}, tool.Errorf(`"new" does not exist`), ""},
-		"under a file":      {moveInput{"a.txt", "b.txt/a.txt"}, tool.Errorf(`"b.txt" is not a folder`), ""},
-		"a folder":          {moveInput{"sub", "sub2"}, tool.Errorf(`"sub" is a folder, not a file`), ""},
-		"the top folder":    {moveInput{".", "x"}, tool.Errorf("the top folder itself cannot be moved or replaced"), ""},
-		"onto the top":      {moveInput{"a.txt", "."}, tool.Errorf("the top folder itself cannot be moved or replaced"), ""},
+		"rename":            {moveInput{"a.txt", "c.txt"}, Text(`Moved "a.txt" to "c.txt".`), "c.txt"},
+		"into a folder":     {moveInput{"a.txt", "sub/a.txt"}, Text(`Moved "a.txt" to "sub/a.txt".`), "sub/a.txt"},
+		"unclean":           {moveInput{"./a.txt", "sub//d.txt/"}, Text(`Moved "a.txt" to "sub/d.txt".`), "sub/d.txt"},
+		"unicode":           {moveInput{"a.txt", "日本 e\u0301 😀.txt"}, Text("Moved \"a.txt\" to \"日本 e\u0301 😀.txt\"."), "日本 e\u0301 😀.txt"},
+		"long":              {moveInput{"a.txt", long}, Text(`Moved "a.txt" to "` + long + `".`), long},
+		"case only":         {moveInput{"a.txt", "A.txt"}, Text(`Moved "a.txt" to "A.txt".`), "A.txt"},
+		"looks like a flag": {moveInput{"a.txt", "-rf"}, Text(`Moved "a.txt" to "-rf".`), "-rf"},
+		"backslash":         {moveInput{"a.txt", `..\x`}, Text(`Moved "a.txt" to "..\x".`), `..\x`},
+		"taken by a file":   {moveInput{"a.txt", "b.txt"}, Errorf(`"b.txt" already exists, nothing was moved; the destination is a path with a new file name`), ""},
+		"taken by a folder": {moveInput{"a.txt", "sub"}, Errorf(`"sub" already exists, nothing was moved; the destination is a path with a new file name`), ""},
+		"itself":            {moveInput{"a.txt", "./a.txt"}, Errorf(`the source and the destination are both "a.txt", there is nothing to move`), ""},
+		"missing":           {moveInput{"x.txt", "y.txt"}, Errorf(`"x.txt" does not exist`), ""},
+		"no such folder":    {moveInput{"a.txt", "new/a.txt"}, Errorf(`"new" does not exist`), ""},
+		"under a file":      {moveInput{"a.txt", "b.txt/a.txt"}, Errorf(`"b.txt" is not a folder`), ""},
+		"a folder":          {moveInput{"sub", "sub2"}, Errorf(`"sub" is a folder, not a file`), ""},
+		"the top folder":    {moveInput{".", "x"}, Errorf("the top folder itself cannot be moved or replaced"), ""},
+		"onto the top":      {moveInput{"a.txt", "."}, Errorf("the top folder itself cannot be moved or replaced"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolder(t)
@@ -160,17 +159,17 @@ func TestReconcile(t *testing.T) {
 	moved := `Moved "a.txt" to "b.txt".`
 	for name, tc := range map[string]struct {
 		prepare func(folder)
-		want    tool.Outcome
+		want    Outcome
 	}{
-		"moved":                    {func(f folder) { f.write("b.txt", "x") }, tool.OutcomeDone},
-		"not moved":                {func(f folder) { f.write("a.txt", "x") }, tool.OutcomeNotDone},
-		"destination taken":        {func(f folder) { f.write("a.txt", "x"); f.write("b.txt", "y") }, tool.OutcomeNotDone},
-		"half of link and remove":  {func(f folder) { f.write("a.txt", "x"); f.hardLink("a.txt", "b.txt") }, tool.OutcomeUnknown},
-		"neither":                  {func(folder) {}, tool.OutcomeUnknown},
-		"a folder there":           {func(f folder) { f.write("b.txt/x", "") }, tool.OutcomeUnknown},
-		"a link there":             {func(f folder) { f.link("x", "b.txt") }, tool.OutcomeUnknown},
-		"the source is a folder":   {func(f folder) { f.write("a.txt/x", "") }, tool.OutcomeNotDone},
-		"the source is a dead end": {func(f folder) { f.link("nowhere", "a.txt"); f.write("b.txt", "x") }, tool.OutcomeNotDone},
+		"moved":                    {func(f folder) { f.write("b.txt", "x") }, OutcomeDone},
+		"not moved":                {func(f folder) { f.write("a.txt", "x") }, OutcomeNotDone},
+		"destination taken":        {func(f folder) { f.write("a.txt", "x"); f.write("b.txt", "y") }, OutcomeNotDone},
+		"half of link and remove":  {func(f folder) { f.write("a.txt", "x"); f.hardLink("a.txt", "b.txt") }, OutcomeUnknown},
+		"neither":                  {func(folder) {}, OutcomeUnknown},
+		"a folder there":           {func(f folder) { f.write("b.txt/x", "") }, OutcomeUnknown},
+		"a link there":             {func(f folder) { f.link("x", "b.txt") }, OutcomeUnknown},
+		"the source is a folder":   {func(f folder) { f.write("a.txt/x", "") }, OutcomeNotDone},
+		"the source is a dead end": {func(f folder) { f.link("nowhere", "a.txt"); f.write("b.txt", "x") }, OutcomeNotDone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolder(t)
@@ -178,7 +177,7 @@ func TestReconcile(t *testing.T) {
 			before := f.tree()
 			outcome, content := f.reconcile("a.txt", "b.txt")
 			require.Equal(t, tc.want, outcome)
-			if outcome == tool.OutcomeDone {
+			if outcome == OutcomeDone {
 				require.Equal(t, moved, content, "the text of a normal run")
 			} else {
 				require.Empty(t, content)
@@ -197,14 +196,14 @@ func TestReconcileWhatIsRefusedOrCannotBeSeen(t *testing.T) {
 	f := newFolder(t)
 	f.link("../outside", "out")
 	outcome, _ := f.reconcile("../outside/secret.txt", "b.txt")
-	require.Equal(t, tool.OutcomeNotDone, outcome, "such a call never moved anything")
+	require.Equal(t, OutcomeNotDone, outcome, "such a call never moved anything")
 	move, _ := f.set.Lookup("move_file")
-	outcome, _, err := move.(tool.Reconciler).Reconcile(t.Context(), tool.Call{Root: f.root, Args: []byte(`{"source":"out/secret.txt","destination":"b.txt"}`)})
+	outcome, _, err := move.(Reconciler).Reconcile(t.Context(), Call{Root: f.root, Args: []byte(`{"source":"out/secret.txt","destination":"b.txt"}`)})
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), f.root)
-	require.Equal(t, tool.OutcomeUnknown, outcome)
+	require.Equal(t, OutcomeUnknown, outcome)
 	require.NoError(t, os.RemoveAll(f.root))
-	outcome, _, err = move.(tool.Reconciler).Reconcile(t.Context(), tool.Call{Root: f.root, Args: []byte(`{"source":"a","destination":"b"}`)})
+	outcome, _, err = move.(Reconciler).Reconcile(t.Context(), Call{Root: f.root, Args: []byte(`{"source":"a","destination":"b"}`)})
 	require.ErrorContains(t, err, "open root")
-	require.Equal(t, tool.OutcomeUnknown, outcome)
+	require.Equal(t, OutcomeUnknown, outcome)
 }
