@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
@@ -26,7 +25,7 @@ func addRemotes(f *function) error {
 		}
 		f.Ports.Callbacks = secrets.Addresses{Ring: ring, Base: func() string { return base }}
 	}
-	all, err := Reach{Secrets: f.vault, Private: f.getenv(egress.EnvPrivate), Clock: f.Ports.Clock}.Remotes()
+	all, err := Reach{Secrets: f.vault, Private: f.getenv(tool.EnvPrivateHosts), Clock: f.Ports.Clock}.Remotes()
 	if err != nil {
 		return err
 	}
@@ -89,9 +88,9 @@ type Reach struct {
 
 // Remotes makes what carries out those calls. An error names the variable that makes no sense.
 func (r Reach) Remotes() (runtime.Remotes, error) {
-	private, err := egress.ParsePrivate(r.Private)
+	private, err := tool.ParsePrivateHosts(r.Private)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
+		return nil, fmt.Errorf("%s: %w", tool.EnvPrivateHosts, err)
 	}
 	return runtime.Remotes{
 		agent.KindHTTP: tools.HTTP{Secrets: r.Secrets, Private: private},
@@ -101,7 +100,7 @@ func (r Reach) Remotes() (runtime.Remotes, error) {
 
 // client reaches the one server that is at the URL. Its error says why none can be made for it, and is fit to be shown.
 func (r Reach) client(at *url.URL) (*http.Client, error) {
-	origin, err := egress.Origin(at)
+	origin, err := tool.OriginOf(at)
 	if err != nil {
 		return nil, err
 	}
@@ -110,10 +109,10 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 	if r.Laptop && (host == "localhost" || err == nil && ip.IsLoopback()) {
 		private += "," + origin
 	}
-	allowed, err := egress.ParsePrivate(private)
+	allowed, err := tool.ParsePrivateHosts(private)
 	if err != nil {
 		return nil, err
 	}
-	return egress.New(egress.Config{Allow: []string{origin}, Private: allowed, KeepAlive: true,
+	return tool.NewEgressClient(tool.EgressConfig{Allow: []string{origin}, Private: allowed, KeepAlive: true,
 		MaxBody: 64 << 20}) // of one answer: package mcp has tighter bounds of its own for messages
 }

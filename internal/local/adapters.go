@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // EnvOpenAIKey is the variable with the key of OpenAI itself. It goes to no other server.
@@ -129,7 +128,7 @@ func Remotes(
 	dir string, getenv func(string) string, clk clock.Clock, functions runtime.Functions,
 ) (runtime.Remotes, error) {
 	all, err := lambdafn.Reach{
-		Secrets: Secrets(dir, getenv), Private: getenv(egress.EnvPrivate), Clock: clk, Laptop: true,
+		Secrets: Secrets(dir, getenv), Private: getenv(tool.EnvPrivateHosts), Clock: clk, Laptop: true,
 		Start: Programs{Path: getenv("PATH"), Home: getenv("HOME")}.Start,
 	}.Remotes()
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/egress"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // peers are servers that tools are at: HTTP, MCP and AWS Lambda. They keep the traceparent of each tool call, by tool.
@@ -98,7 +98,7 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 		Clock: clk, Random: clock.NewIDs(clk).Fill, Spans: sdktrace.NewSimpleSpanProcessor(seen),
 	})
 	remotes, err := Remotes(dir, func(name string) string {
-		return map[string]string{egress.EnvPrivate: strings.TrimPrefix(srv.URL, "http://")}[name]
+		return map[string]string{tool.EnvPrivateHosts: strings.TrimPrefix(srv.URL, "http://")}[name]
 	}, clk, p)
 	require.NoError(t, err)
 	model := func(agent.ModelSpec) (runtime.Model, error) { return buyer{}, nil }

@@ -408,7 +408,7 @@ var variable = regexp.MustCompile(`"(COUNTERSIGN_[A-Z_]*[A-Z])"`)
 func variables(p *Project) []string {
 	var found []string
 	reads, set := map[string]bool{}, map[string]bool{}
-	for _, dir := range []string{"lambdafn", "tools/egress", "people"} {
+	for _, dir := range []string{"lambdafn", "tool", "people"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			found = append(found, fmt.Sprint(dir, ": no files, ", err))

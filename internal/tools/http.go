@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // HTTP carries out calls of tools that are HTTP requests (agent.HTTPTool). The zero value has no secrets and reaches
@@ -35,8 +34,8 @@ import (
 // answer can be read, the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes
 // back holds a secret that was sent.
 type HTTP struct {
-	Secrets tool.Secrets   // nil = there are none
-	Private egress.Private // an own network's hosts that tools may reach
+	Secrets tool.Secrets      // nil = there are none
+	Private tool.PrivateHosts // an own network's hosts that tools may reach
 }
 
 // Open implements runtime.Remote. Each request has a connection of its own.
@@ -63,7 +62,7 @@ func (r HTTP) call(ctx context.Context, spec agent.ToolSpec, c tool.Call) (agent
 // request is one call of a tool.
 type request struct {
 	spec    agent.ToolSpec
-	private egress.Private
+	private tool.PrivateHosts
 	args    map[string]json.RawMessage
 	secrets *tool.Disclosure // what the request has of them
 }
@@ -94,14 +93,14 @@ func (t *request) build(ctx context.Context, key string) (r *http.Request, field
 
 // client makes the one that this tool's requests may use.
 func (t *request) client(u *url.URL, fields []string) (*http.Client, error) {
-	at, err := egress.Origin(u)
+	at, err := tool.OriginOf(u)
 	if err != nil {
 		return nil, err
 	}
 	if len(t.secrets.Names()) > 0 && u.Scheme != "https" && !t.private.Has(at) {
-		return nil, &egress.RefusedError{Why: "secrets go out by https alone"}
+		return nil, &tool.EgressRefusal{Why: "secrets go out by https alone"}
 	}
-	return egress.New(egress.Config{
+	return tool.NewEgressClient(tool.EgressConfig{
 		Allow: append([]string{at}, t.spec.HTTP.Allow...), Private: t.private, Credentials: fields, MaxBody: maxHTTPBody,
 	})
 }
@@ -116,7 +115,7 @@ func (t *request) send(r *http.Request, fields []string) (agent.ToolResultData, 
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(),
 		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
 	resp, err := client.Do(r)
-	var refused *egress.RefusedError
+	var refused *tool.EgressRefusal
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
@@ -137,7 +136,7 @@ func (t *request) send(r *http.Request, fields []string) (agent.ToolResultData, 
 
 // redacted returns an error's text without URL and secrets. It does not wrap the cause, which may hold them.
 func (t *request) redacted(err error) error {
-	return errors.New(t.secrets.Redact(egress.Bare(err).Error()))
+	return errors.New(t.secrets.Redact(tool.BareURLError(err).Error()))
 }
 
 // The bounds of what is read of an answer, in bytes.

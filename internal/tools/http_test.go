@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // canary is a secret that must never come back.
@@ -72,7 +71,7 @@ func okHTTP(http.ResponseWriter, *http.Request) {}
 // remote reaches these hosts, and no other.
 func remote(t testing.TB, hosts ...string) tools.HTTP {
 	t.Helper()
-	private, err := egress.ParsePrivate(strings.Join(hosts, ","))
+	private, err := tool.ParsePrivateHosts(strings.Join(hosts, ","))
 	require.NoError(t, err)
 	return tools.HTTP{Private: private, Secrets: httpVault{"acme/KEY": canary, "acme/LINES": "line\r\nX-Evil: 1"}}
 }

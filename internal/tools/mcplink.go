@@ -14,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed
@@ -154,7 +153,7 @@ func (l *link) said(err error) error {
 		(!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
 		err = cause // the end of an answer over HTTP says less than what came before it
 	}
-	text := egress.Bare(err).Error()
+	text := tool.BareURLError(err).Error()
 	// The SDK, too, quotes the bytes at which it gave up, and cuts them anywhere: of a secret that a server sends back,
 	// one half could stand there, which nothing takes out. (Of programs: see unread.)
 	for _, begins := range []string{"failed to decode response", "failed to decode event"} {

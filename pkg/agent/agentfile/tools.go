@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tools/egress"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Tool is an entry of a list of tools that stands in a file of its own, with the keys the caller asked for.
@@ -238,12 +238,12 @@ func (r *reader) httpKeys(readers map[string]read, t *agent.ToolSpec) func(field
 		// Say which hosts no request would be sent to, whatever an operator allows: what resolvers read in ways
 		// of their own.
 		if u, err := e.request.Request(); err == nil {
-			if _, err := egress.ParseURL(u.Origin); err != nil {
+			if _, err := tool.ParseURL(u.Origin); err != nil {
 				r.add(join(f.path, source), strings.TrimPrefix(err.Error(), "not allowed: "))
 			}
 		}
 		for i, host := range e.request.Allow {
-			if err := egress.CheckAllowed(host); err != nil {
+			if err := tool.CheckAllowedHost(host); err != nil {
 				r.add(fmt.Sprintf("%s[%d]", join(f.path, "allowHosts"), i), strings.TrimPrefix(err.Error(), "not allowed: "))
 			}
 		}

@@ -1,4 +1,4 @@
-package egress_test
+package tool_test
 
 import (
 	"bytes"
@@ -14,32 +14,32 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/tools/egress"
+	"github.com/countersign/countersign/internal/tool"
 )
 
-// server is a real one on loopback, which an operator has allowed.
-func server(t *testing.T, h http.HandlerFunc) (s *httptest.Server, host string) {
+// newServer is a real one on loopback, which an operator has allowed.
+func newServer(t *testing.T, h http.HandlerFunc) (s *httptest.Server, host string) {
 	t.Helper()
 	s = httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s, s.Listener.Addr().String()
 }
 
-func private(t *testing.T, hosts ...string) egress.Private {
+func privateHosts(t *testing.T, hosts ...string) tool.PrivateHosts {
 	t.Helper()
-	p, err := egress.ParsePrivate(strings.Join(hosts, ","))
+	p, err := tool.ParsePrivateHosts(strings.Join(hosts, ","))
 	require.NoError(t, err)
 	return p
 }
 
-func client(t *testing.T, c egress.Config) *http.Client {
+func newClient(t *testing.T, c tool.EgressConfig) *http.Client {
 	t.Helper()
-	made, err := egress.New(c)
+	made, err := tool.NewEgressClient(c)
 	require.NoError(t, err)
 	return made
 }
 
-func request(t *testing.T, method, url, body string) *http.Request {
+func newRequest(t *testing.T, method, url, body string) *http.Request {
 	t.Helper()
 	var from io.Reader
 	if body != "" {
@@ -54,24 +54,24 @@ func request(t *testing.T, method, url, body string) *http.Request {
 	return r
 }
 
-// seen is what a server was asked.
-type seen struct {
+// seenRequest is what a server was asked.
+type seenRequest struct {
 	method, body string
 	header       http.Header
 }
 
-func look(r *http.Request) seen {
+func lookAt(r *http.Request) seenRequest {
 	body, _ := io.ReadAll(r.Body) // what is missing fails the test
-	return seen{r.Method, string(body), r.Header.Clone()}
+	return seenRequest{r.Method, string(body), r.Header.Clone()}
 }
 
 // Credentials go to no other host, nor to the first one again once a request has been elsewhere; and nobody learns
 // where it came from.
 func TestRedirectsDropCredentials(t *testing.T) {
-	var asked []seen
+	var asked []seenRequest
 	var firstURL, secondURL string
 	follow := func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, look(r))
+		asked = append(asked, lookAt(r))
 		switch r.URL.Path {
 		case "/same":
 			http.Redirect(w, r, "/end", http.StatusFound)
@@ -83,15 +83,15 @@ func TestRedirectsDropCredentials(t *testing.T) {
 			http.Redirect(w, r, firstURL+"/end", http.StatusTemporaryRedirect)
 		}
 	}
-	a, hostA := server(t, follow)
-	b, hostB := server(t, follow)
+	a, hostA := newServer(t, follow)
+	b, hostB := newServer(t, follow)
 	firstURL, secondURL = a.URL, b.URL
-	c := client(t, egress.Config{Allow: []string{hostA, hostB}, Private: private(t, hostA, hostB), Credentials: []string{"x-api-key"}})
+	c := newClient(t, tool.EgressConfig{Allow: []string{hostA, hostB}, Private: privateHosts(t, hostA, hostB), Credentials: []string{"x-api-key"}})
 	for path, credentials := range map[string][]bool{ // of each request on the way
 		"/same?key=canary": {true, true}, "/other?key=canary": {true, false}, "/there-and-back": {true, false, false},
 	} {
 		asked = nil
-		resp, err := c.Do(request(t, http.MethodGet, firstURL+path, ""))
+		resp, err := c.Do(newRequest(t, http.MethodGet, firstURL+path, ""))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, asked, len(credentials), path)
@@ -108,18 +108,18 @@ func TestRedirectsDropCredentials(t *testing.T) {
 
 // What a request may become on its way, and where it may be led.
 func TestRedirectsFollowTheRules(t *testing.T) {
-	var asked []seen
+	var asked []seenRequest
 	status, to := 0, ""
 	at := func(w http.ResponseWriter, r *http.Request) {
-		if asked = append(asked, look(r)); len(asked) == 1 {
+		if asked = append(asked, lookAt(r)); len(asked) == 1 {
 			w.Header().Set("Location", to)
 			w.WriteHeader(status)
 		}
 	}
-	srv, host := server(t, at)
-	elsewhere, otherHost := server(t, at)
-	_, strange := server(t, at)
-	cl := client(t, egress.Config{Allow: []string{host, otherHost}, Private: private(t, host, otherHost, strange)})
+	srv, host := newServer(t, at)
+	elsewhere, otherHost := newServer(t, at)
+	_, strange := newServer(t, at)
+	cl := newClient(t, tool.EgressConfig{Allow: []string{host, otherHost}, Private: privateHosts(t, host, otherHost, strange)})
 	for _, c := range []struct {
 		method string
 		status int
@@ -149,9 +149,9 @@ func TestRedirectsFollowTheRules(t *testing.T) {
 			if c.method == "GET" || c.method == "HEAD" {
 				body = ""
 			}
-			resp, err := cl.Do(request(t, c.method, srv.URL, body))
+			resp, err := cl.Do(newRequest(t, c.method, srv.URL, body))
 			if c.want == "" {
-				require.ErrorAs(t, err, new(*egress.RefusedError))
+				require.ErrorAs(t, err, new(*tool.EgressRefusal))
 				require.ErrorContains(t, err, c.err)
 				require.Len(t, asked, 1)
 				return
@@ -166,46 +166,46 @@ func TestRedirectsFollowTheRules(t *testing.T) {
 
 func TestRedirectsEnd(t *testing.T) {
 	n := 0
-	srv, host := server(t, func(w http.ResponseWriter, r *http.Request) { n++; http.Redirect(w, r, "/", http.StatusFound) })
-	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host)})
-	_, err := c.Do(request(t, http.MethodGet, srv.URL, ""))
+	srv, host := newServer(t, func(w http.ResponseWriter, r *http.Request) { n++; http.Redirect(w, r, "/", http.StatusFound) })
+	c := newClient(t, tool.EgressConfig{Allow: []string{host}, Private: privateHosts(t, host)})
+	_, err := c.Do(newRequest(t, http.MethodGet, srv.URL, ""))
 	require.ErrorContains(t, err, "more than 5 redirects")
 	require.Equal(t, 6, n)
 }
 
 func TestRedirectFromHTTPSToHTTP(t *testing.T) {
-	plain, plainHost := server(t, func(http.ResponseWriter, *http.Request) { t.Error("asked without TLS") })
+	plain, plainHost := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("asked without TLS") })
 	secure := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
 	t.Cleanup(secure.Close)
 	host := secure.Listener.Addr().String()
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
-	c := egress.Config{Allow: []string{host, plainHost}, Private: private(t, host, plainHost), Roots: roots}
-	_, err := client(t, c).Do(request(t, http.MethodGet, secure.URL, ""))
+	c := tool.EgressConfig{Allow: []string{host, plainHost}, Private: privateHosts(t, host, plainHost), Roots: roots}
+	_, err := newClient(t, c).Do(newRequest(t, http.MethodGet, secure.URL, ""))
 	require.ErrorContains(t, err, `a redirect from https to "http"`)
 	c.Roots = nil
-	_, err = client(t, c).Do(request(t, http.MethodGet, secure.URL, ""))
+	_, err = newClient(t, c).Do(newRequest(t, http.MethodGet, secure.URL, ""))
 	require.ErrorContains(t, err, "certificate", "nobody's certificate is taken on trust")
 }
 
 // Loopback is refused where no operator allowed it, also by a redirect, with real listeners.
 func TestLoopbackIsRefused(t *testing.T) {
-	inner, innerHost := server(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
-	outer, outerHost := server(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inner.URL, http.StatusFound) })
-	c := client(t, egress.Config{Allow: []string{innerHost, outerHost}, Private: private(t, outerHost)})
-	_, err := c.Do(request(t, http.MethodGet, inner.URL, ""))
+	inner, innerHost := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
+	outer, outerHost := newServer(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inner.URL, http.StatusFound) })
+	c := newClient(t, tool.EgressConfig{Allow: []string{innerHost, outerHost}, Private: privateHosts(t, outerHost)})
+	_, err := c.Do(newRequest(t, http.MethodGet, inner.URL, ""))
 	require.ErrorContains(t, err, "not public")
-	_, err = c.Do(request(t, http.MethodGet, outer.URL, ""))
+	_, err = c.Do(newRequest(t, http.MethodGet, outer.URL, ""))
 	require.ErrorContains(t, err, "not public")
 }
 
 func TestNothingOfTheEnvironmentCounts(t *testing.T) {
-	_, proxy := server(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
+	_, proxy := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"} {
 		t.Setenv(name, "http://"+proxy)
 	}
-	c := client(t, egress.Config{Allow: []string{"10.0.0.1"}, Private: private(t, proxy)})
-	_, err := c.Do(request(t, http.MethodGet, "http://10.0.0.1/", ""))
+	c := newClient(t, tool.EgressConfig{Allow: []string{"10.0.0.1"}, Private: privateHosts(t, proxy)})
+	_, err := c.Do(newRequest(t, http.MethodGet, "http://10.0.0.1/", ""))
 	require.ErrorContains(t, err, "not public")
 }
 
@@ -215,7 +215,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	_, err := z.Write(make([]byte, 10<<20))
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
-	srv, host := server(t, func(w http.ResponseWriter, r *http.Request) {
+	srv, host := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/fits":
 			_, _ = w.Write(make([]byte, 1000))
@@ -234,9 +234,9 @@ func TestAnswersAreBounded(t *testing.T) {
 			_, _ = w.Write(zipped.Bytes())
 		}
 	})
-	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host), MaxBody: 1000})
+	c := newClient(t, tool.EgressConfig{Allow: []string{host}, Private: privateHosts(t, host), MaxBody: 1000})
 	read := func(path string) (int, error) {
-		resp, err := c.Do(request(t, http.MethodGet, srv.URL+path, ""))
+		resp, err := c.Do(newRequest(t, http.MethodGet, srv.URL+path, ""))
 		if err != nil {
 			return 0, err
 		}
@@ -263,15 +263,15 @@ func TestAnswersAreBounded(t *testing.T) {
 // The context alone says how long a request takes, to the last byte of its answer.
 func TestTheContextEndsARequest(t *testing.T) {
 	release := make(chan struct{})
-	srv, host := server(t, func(w http.ResponseWriter, r *http.Request) {
+	srv, host := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		<-release
 	})
 	defer close(release)
-	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host)})
+	c := newClient(t, tool.EgressConfig{Allow: []string{host}, Private: privateHosts(t, host)})
 	ctx, cancel := context.WithCancel(t.Context())
-	resp, err := c.Do(request(t, http.MethodGet, srv.URL, "").WithContext(ctx))
+	resp, err := c.Do(newRequest(t, http.MethodGet, srv.URL, "").WithContext(ctx))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	cancel()
@@ -280,9 +280,9 @@ func TestTheContextEndsARequest(t *testing.T) {
 }
 
 func TestHostHeaderIsTheHosts(t *testing.T) {
-	srv, host := server(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
-	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host)})
-	r := request(t, http.MethodPost, srv.URL, "body")
+	srv, host := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
+	c := newClient(t, tool.EgressConfig{Allow: []string{host}, Private: privateHosts(t, host)})
+	r := newRequest(t, http.MethodPost, srv.URL, "body")
 	r.Host = "another.example"
 	_, err := c.Do(r)
 	require.ErrorContains(t, err, "another host")

@@ -1,4 +1,4 @@
-package egress
+package tool
 
 import (
 	"cmp"
@@ -12,27 +12,27 @@ import (
 	"strings"
 )
 
-// EnvPrivate is the variable with an operator's Private.
-const EnvPrivate = "COUNTERSIGN_PRIVATE_HOSTS"
+// EnvPrivateHosts is the variable with an operator's Private.
+const EnvPrivateHosts = "COUNTERSIGN_PRIVATE_HOSTS"
 
-// target is a host, in lower case, and a port.
-type target struct{ host, port string }
+// hostPort is a host, in lower case, and a port.
+type hostPort struct{ host, port string }
 
-func (t target) String() string { return net.JoinHostPort(t.host, t.port) }
+func (t hostPort) String() string { return net.JoinHostPort(t.host, t.port) }
 
-// Private are the hosts that may be at addresses that are not public: those of an own network. A name among them may be
-// at a private or loopback address, and never at one where a cloud keeps credentials; such a one, and a link-local one,
-// has to be there itself. The zero value has none.
-type Private []string
+// PrivateHosts are the hosts that may be at addresses that are not public: those of an own network. A name among them
+// may be at a private or loopback address, and never at one where a cloud keeps credentials; such a one, and a
+// link-local one, has to be there itself. The zero value has none.
+type PrivateHosts []string
 
-// ParsePrivate reads host:port pairs with commas between them.
-func ParsePrivate(list string) (Private, error) {
-	var p Private
+// ParsePrivateHosts reads host:port pairs with commas between them.
+func ParsePrivateHosts(list string) (PrivateHosts, error) {
+	var p PrivateHosts
 	for entry := range strings.SplitSeq(list, ",") {
 		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
 		}
-		t, err := parseAllowed(entry)
+		t, err := parseAllowedHost(entry)
 		if err != nil || t.port == "" {
 			return nil, fmt.Errorf("got %.100q, want host:port pairs with commas between them", entry)
 		}
@@ -42,12 +42,12 @@ func ParsePrivate(list string) (Private, error) {
 }
 
 // Has reports whether a host:port is among them.
-func (p Private) Has(at string) bool { return slices.Contains(p, strings.ToLower(at)) }
+func (p PrivateHosts) Has(at string) bool { return slices.Contains(p, strings.ToLower(at)) }
 
-// Origin returns the host:port that a URL leads to, in the form of Config.Allow. A URL that no client of this package
+// OriginOf returns the host:port that a URL leads to, in the form of Config.Allow. A URL that no client of this package
 // would follow is an error.
-func Origin(u *url.URL) (string, error) {
-	t, err := parseTarget(u)
+func OriginOf(u *url.URL) (string, error) {
+	t, err := parseHostPort(u)
 	if err != nil {
 		return "", err
 	}
@@ -59,45 +59,45 @@ func Origin(u *url.URL) (string, error) {
 func ParseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, refusedf("want a URL")
+		return nil, refuseEgress("want a URL")
 	}
-	_, err = parseTarget(u)
+	_, err = parseHostPort(u)
 	return u, err
 }
 
-// CheckAllowed says what is wrong with an entry of Config.Allow.
-func CheckAllowed(entry string) error {
-	_, err := parseAllowed(entry)
+// CheckAllowedHost says what is wrong with an entry of Config.Allow.
+func CheckAllowedHost(entry string) error {
+	_, err := parseAllowedHost(entry)
 	return err
 }
 
 var schemePorts = map[string]string{"http": "80", "https": "443"}
 
-// parseTarget returns where a URL leads, in one unambiguous spelling.
-func parseTarget(u *url.URL) (target, error) {
+// parseHostPort returns where a URL leads, in one unambiguous spelling.
+func parseHostPort(u *url.URL) (hostPort, error) {
 	port := schemePorts[u.Scheme]
 	switch {
 	case port == "":
-		return target{}, refusedf("got scheme %.20q, want http or https", u.Scheme)
+		return hostPort{}, refuseEgress("got scheme %.20q, want http or https", u.Scheme)
 	case u.User != nil:
-		return target{}, refusedf("want a URL without a user")
+		return hostPort{}, refuseEgress("want a URL without a user")
 	case u.Opaque != "" || u.Host == "":
-		return target{}, refusedf("want a URL with a host")
+		return hostPort{}, refuseEgress("want a URL with a host")
 	}
 	host, own, bracketed, err := splitHost(u.Host)
 	if err != nil {
-		return target{}, err
+		return hostPort{}, err
 	}
-	return target{host, cmp.Or(own, port)}, checkHost(host, bracketed)
+	return hostPort{host, cmp.Or(own, port)}, checkHost(host, bracketed)
 }
 
-// parseAllowed reads host or host:port; a target without a port stands for the schemes' own.
-func parseAllowed(entry string) (target, error) {
+// parseAllowedHost reads host or host:port; a target without a port stands for the schemes' own.
+func parseAllowedHost(entry string) (hostPort, error) {
 	host, port, bracketed, err := splitHost(entry)
 	if err != nil {
-		return target{}, err
+		return hostPort{}, err
 	}
-	return target{host, port}, checkHost(host, bracketed)
+	return hostPort{host, port}, checkHost(host, bracketed)
 }
 
 // splitHost takes a port off a host, and an IPv6 address out of its brackets.
@@ -106,12 +106,12 @@ func splitHost(s string) (host, port string, bracketed bool, err error) {
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
 		host, port = s[:i], s[i+1:]
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
-			return "", "", false, refusedf("got port %.20q, want 1 to 65535", port)
+			return "", "", false, refuseEgress("got port %.20q, want 1 to 65535", port)
 		}
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		if inner, bracketed = strings.CutSuffix(inner, "]"); !bracketed {
-			return "", "", false, refusedf("got %.100q, want a host", s)
+			return "", "", false, refuseEgress("got %.100q, want a host", s)
 		}
 		host = inner
 	}
@@ -130,20 +130,20 @@ func checkHost(host string, bracketed bool) error {
 	if bracketed {
 		a, err := netip.ParseAddr(host)
 		if err != nil || !a.Is6() || a.Zone() != "" {
-			return refusedf("got %.60q in brackets, want an IPv6 address without a zone", host)
+			return refuseEgress("got %.60q in brackets, want an IPv6 address without a zone", host)
 		}
 		return nil
 	}
 	labels := strings.Split(host, ".")
 	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return !label.MatchString(l) }) {
-		return refusedf("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
+		return refuseEgress("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
 	}
 	if !numeric.MatchString(labels[len(labels)-1]) {
 		return nil
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil || !a.Is4() {
-		return refusedf("got host %.60q, want an IPv4 address as four decimal numbers", host)
+		return refuseEgress("got host %.60q, want an IPv4 address as four decimal numbers", host)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package egress
+package tool
 
 import (
 	"net/netip"

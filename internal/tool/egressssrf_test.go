@@ -1,4 +1,4 @@
-package egress
+package tool
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// names resolves as it is told: each name has its answers, one after the other, the last one for ever.
-type names struct {
+// fakeDNS resolves as it is told: each name has its answers, one after the other, the last one for ever.
+type fakeDNS struct {
 	mu      sync.Mutex
 	answers map[string][][]string
 	asked   []string
 }
 
-func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (n *fakeDNS) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked = append(n.asked, host)
@@ -39,22 +39,22 @@ func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 	return addrs, nil
 }
 
-// lab is a client whose connections all end at one server, whatever address they are for, after all checks.
-type lab struct {
+// egressLab is a client whose connections all end at one server, whatever address they are for, after all checks.
+type egressLab struct {
 	*http.Client
-	names  *names
+	names  *fakeDNS
 	mu     sync.Mutex
 	dialed []string
 }
 
-func newLab(t *testing.T, c Config, srv *httptest.Server) *lab {
+func newEgressLab(t *testing.T, c EgressConfig, srv *httptest.Server) *egressLab {
 	t.Helper()
-	l := &lab{names: &names{answers: map[string][][]string{}}}
+	l := &egressLab{names: &fakeDNS{answers: map[string][][]string{}}}
 	c.Resolve = l.names
-	client, err := New(c)
+	client, err := NewEgressClient(c)
 	require.NoError(t, err)
 	l.Client = client
-	d, ok := client.Transport.(*guard)
+	d, ok := client.Transport.(*egressGuard)
 	require.True(t, ok)
 	d.connect = func(ctx context.Context, network, address string) (net.Conn, error) {
 		l.mu.Lock()
@@ -68,7 +68,7 @@ func newLab(t *testing.T, c Config, srv *httptest.Server) *lab {
 	return l
 }
 
-func (l *lab) get(t *testing.T, raw string) (*http.Response, error) {
+func (l *egressLab) get(t *testing.T, raw string) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, raw, nil)
 	if err != nil {
@@ -143,7 +143,7 @@ func requireNoRequest(t *testing.T, at string, dns []string, want string) {
 		if u, err := url.Parse(at); err == nil && strings.HasPrefix(want, "an address") {
 			allow = append(allow, u.Host)
 		}
-		l := newLab(t, Config{Allow: allow}, srv)
+		l := newEgressLab(t, EgressConfig{Allow: allow}, srv)
 		l.names.answers = map[string][][]string{"trick.example": {dns}, "TRICK.example": {dns}, "localhost": {dns}}
 		_, err := l.get(t, at)
 		require.ErrorContains(t, err, want)
@@ -154,7 +154,7 @@ func requireNoRequest(t *testing.T, at string, dns []string, want string) {
 // Who may be let in is told by whom; nobody lets in what belongs to the cloud.
 func TestRefusalsSayWhoAllows(t *testing.T) {
 	for at, allowed := range map[string]bool{"127.0.0.1": true, "10.0.0.1": true, "[fd00::1]": true, "169.254.169.254": false, "224.0.0.1": false, "[fd00:ec2::254]": false, "100.100.100.200": false} {
-		l := newLab(t, Config{Allow: []string{at}}, nil)
+		l := newEgressLab(t, EgressConfig{Allow: []string{at}}, nil)
 		_, err := l.get(t, "http://"+at+"/")
 		require.ErrorContains(t, err, "at an address that is not public")
 		require.Equal(t, allowed, strings.HasSuffix(err.Error(), "an operator may allow it in COUNTERSIGN_PRIVATE_HOSTS"), err)
@@ -177,7 +177,7 @@ func TestPublicHostsAreReached(t *testing.T) {
 		"own port":           {"http://api.example:8443/x", "8.8.8.8", "8.8.8.8:8443"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, Config{Allow: []string{"API.example", "api.example:8443", "1.1.1.1", "[2606:4700::1111]:8080", "172.32.0.1"}}, srv)
+			l := newEgressLab(t, EgressConfig{Allow: []string{"API.example", "api.example:8443", "1.1.1.1", "[2606:4700::1111]:8080", "172.32.0.1"}}, srv)
 			l.names.answers = map[string][][]string{"api.example": {{c.dns}}, "API.example": {{c.dns}}}
 			resp, err := l.get(t, c.url)
 			require.NoError(t, err)
@@ -197,7 +197,7 @@ func TestDNSRebinding(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	l := newLab(t, Config{Allow: []string{"trick.example"}}, srv)
+	l := newEgressLab(t, EgressConfig{Allow: []string{"trick.example"}}, srv)
 	l.names.answers["trick.example"] = [][]string{{"8.8.8.8"}, {"127.0.0.1"}}
 	_, err := l.get(t, "http://trick.example/")
 	require.NoError(t, err)
@@ -208,16 +208,16 @@ func TestDNSRebinding(t *testing.T) {
 
 	l.names.answers["trick.example"] = [][]string{{"8.8.8.8"}, {"169.254.169.254"}}
 	_, err = l.get(t, "http://trick.example/again")
-	require.ErrorAs(t, err, new(*RefusedError), "a redirect to the same name is checked as well")
+	require.ErrorAs(t, err, new(*EgressRefusal), "a redirect to the same name is checked as well")
 	require.Equal(t, 2, hops)
-	require.NotContains(t, Bare(err).Error(), "/private")
+	require.NotContains(t, BareURLError(err).Error(), "/private")
 }
 
 // A private host may be where an own network's hosts are, and nowhere worse.
 func TestPrivateHosts(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(srv.Close)
-	private, err := ParsePrivate(" Intra.example:80, 10.0.0.5:8080 ,169.254.1.1:80,[::1]:80,")
+	private, err := ParsePrivateHosts(" Intra.example:80, 10.0.0.5:8080 ,169.254.1.1:80,[::1]:80,")
 	require.NoError(t, err)
 	allow := []string{"intra.example", "intra.example:81", "10.0.0.5:8080", "10.0.0.5", "169.254.1.1", "[::1]", "other.example"}
 	for ok, all := range map[bool][][2]string{ // URLs and where the names are
@@ -239,7 +239,7 @@ func TestPrivateHosts(t *testing.T) {
 	} {
 		for _, c := range all {
 			t.Run(c[0]+" at "+c[1], func(t *testing.T) {
-				l := newLab(t, Config{Allow: allow, Private: private}, srv)
+				l := newEgressLab(t, EgressConfig{Allow: allow, Private: private}, srv)
 				l.names.answers = map[string][][]string{"intra.example": {{c[1]}}, "other.example": {{c[1]}}}
 				_, err := l.get(t, c[0])
 				if ok {
@@ -251,30 +251,30 @@ func TestPrivateHosts(t *testing.T) {
 			})
 		}
 	}
-	l := newLab(t, Config{Private: private}, srv)
+	l := newEgressLab(t, EgressConfig{Private: private}, srv)
 	_, err = l.get(t, "http://10.0.0.5:8080/")
 	require.ErrorContains(t, err, "not among the hosts", "what is private is not allowed by that")
 	for _, bad := range []string{"intra.example", "intra.example:0", "http://intra.example:80", "10.0.0.0/8:80", "*:80", "a b:80"} {
-		_, err := ParsePrivate(bad)
+		_, err := ParsePrivateHosts(bad)
 		require.ErrorContains(t, err, "want host:port pairs", bad)
 	}
 }
 
 // The last look is at what the system connects to, whoever dials.
 func TestLastLookIsAtTheRealAddress(t *testing.T) {
-	c, err := New(Config{Allow: []string{"x.example"}})
+	c, err := NewEgressClient(EgressConfig{Allow: []string{"x.example"}})
 	require.NoError(t, err)
-	d, ok := c.Transport.(*guard)
+	d, ok := c.Transport.(*egressGuard)
 	require.True(t, ok)
 	_, err = d.connect(t.Context(), "tcp", "127.0.0.1:1")
 	require.ErrorContains(t, err, "was not checked")
-	_, err = d.connect(context.WithValue(t.Context(), dialled{}, target{"x.example", "1"}), "tcp", "127.0.0.1:1")
+	_, err = d.connect(context.WithValue(t.Context(), dialled{}, hostPort{"x.example", "1"}), "tcp", "127.0.0.1:1")
 	require.ErrorContains(t, err, "not public")
 }
 
 func TestNewRefusesBadEntries(t *testing.T) {
 	for _, bad := range []string{"", "*", "*.example", "http://x.example", "x.example/", "x.example:http", "x.example:", "exämple", "127.1", "[::1", "::1", strings.Repeat("a", 64)} {
-		_, err := New(Config{Allow: []string{bad}})
-		require.ErrorAs(t, err, new(*RefusedError), "%q", bad)
+		_, err := NewEgressClient(EgressConfig{Allow: []string{bad}})
+		require.ErrorAs(t, err, new(*EgressRefusal), "%q", bad)
 	}
 }
