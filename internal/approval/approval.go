@@ -122,17 +122,8 @@ type Approval struct {
 	Thread       []Remark     `json:"thread,omitempty"`    // questions and answers, in order; none decides
 	Unmaskings   []Unmasking  `json:"uncovered,omitempty"` // who was shown the masked values, once a person and channel
 
-	rev      int64         // revision of the item, counted while pending
-	repeated bool          // see IsRepeated
-	approved bool          // of KindOutcome: the call was approved before it ran; see addRunFacts
-	origin   requestOrigin // only if the approval grants more than its call
-}
-
-// requestOrigin is how a request was made, as its run has it.
-type requestOrigin struct {
-	at         time.Time
-	requesters []string // people who may not approve under four eyes
-	edited     bool     // a person has changed the arguments since
+	rev      int64 // revision of the item, counted while pending
+	repeated bool  // see IsRepeated
 }
 
 // IsRepeated reports, of the result of Decide, that the same decision was on record already and nothing was changed.
@@ -323,10 +314,15 @@ func (a Approval) withPolicy(def *agent.Definition, s *run.AgentState, dec polic
 	return a
 }
 
-// alsoRequiring returns the request with the requirements of a second policy decision added. No requirement gets
-// weaker: two equal sets of approvers are different if they escalate to different people.
-func (a Approval) alsoRequiring(dec policy.Decision) Approval {
-	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
+// underEdit returns the request with the requirements of dec, the policy decision on edited arguments, added. No
+// requirement gets weaker: two equal sets of approvers are different if they escalate to different people.
+func (a Approval) underEdit(dec policy.Decision) Approval {
+	if dec.Verdict != agent.VerdictAsk {
+		a.Quorum = policy.FourEyesEdit(a.Quorum, a.FourEyes)
+		return a
+	}
+	a.FourEyes = a.FourEyes || dec.FourEyes
+	a.Quorum = policy.FourEyesEdit(max(a.Quorum, dec.People()), a.FourEyes)
 	a.Channels = a.Channels.Narrow(dec.Channels)
 	escalates, to := !a.EscalatesAt.IsZero(), []string(nil)
 	if dec.Escalate != nil {

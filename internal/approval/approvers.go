@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -38,42 +37,38 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 	return store.BlobDigest(of), nil
 }
 
-// newestApprover returns the person's part in the newest decision of a request.
-func newestApprover(decided Approval, by policy.Principal) run.Approver {
-	decision := decided.Decisions[len(decided.Decisions)-1]
+// newestApprover returns the person's part in the decision.
+func (t *attempt) newestApprover() run.Approver {
 	return run.Approver{
-		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools,
-		Via: decision.Via, Confirmed: decision.Confirmed,
+		By: t.By.ID, Groups: t.By.Groups, At: t.now, Tools: t.record.Tools, Via: t.Via, Confirmed: t.confirmed,
 	}
 }
 
 // approvalRecordOp records the newest approval of a request that stays pending.
-func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
-	of, err := subjectDigest(decided, decided.Decisions[len(decided.Decisions)-1])
+func (t *attempt) approvalRecordOp() (store.Op, error) {
+	of, err := subjectDigest(t.decided, t.record)
 	if err != nil {
 		return store.Op{}, err
 	}
-	body, err := json.Marshal(approvalRecord{newestApprover(decided, by), of})
+	body, err := json.Marshal(approvalRecord{t.newestApprover(), of})
 	if err != nil {
-		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
+		return store.Op{}, fmt.Errorf("record the approval of %s: %w", t.By.ID, err)
 	}
 	key := store.Key{
-		PK: runPartition(decided.Tenant, decided.Run), SK: fmt.Sprintf("V#%s#%s#%d", decided.ID, by.ID, decided.rev),
+		PK: runPartition(t.Tenant, t.decided.Run), SK: fmt.Sprintf("V#%s#%s#%d", t.ID, t.By.ID, t.decided.rev),
 	}
 	return store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}, nil
 }
 
-// loadApprovers returns the people who have decided a request: the newest one, and those with whom it is decided, as
+// loadApprovers returns the people who have decided the request: the newest one, and those with whom it is decided, as
 // recorded with the run.
-func (d *Desk) loadApprovers(
-	ctx context.Context, decided Approval, by policy.Principal, with []string,
-) ([]run.Approver, error) {
-	last := newestApprover(decided, by)
-	if len(with) == 0 {
+func (t *attempt) loadApprovers(ctx context.Context) ([]run.Approver, error) {
+	decided, last := t.decided, t.newestApprover()
+	if len(t.fact.With) == 0 {
 		return []run.Approver{last}, nil
 	}
 	from, to := prefixRange("V#" + decided.ID)
-	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
+	p, err := t.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
 	if err != nil {
 		return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, err)
 	}
@@ -83,7 +78,7 @@ func (d *Desk) loadApprovers(
 		if err != nil {
 			return nil, err
 		}
-		counted[of.By+" "+what] = slices.Contains(with, of.By)
+		counted[of.By+" "+what] = slices.Contains(t.fact.With, of.By)
 	}
 	var all []run.Approver
 	for _, it := range p.Items {

@@ -12,8 +12,8 @@ import (
 )
 
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
-// line send their decisions through authorizeDecision. CanDecide, CanApprove and Awaits say what they offer a person,
-// and who is notified of a request. policy.ApplyEarlyDecisions authorizes decisions that were made before their call
+// line send their decisions through authorize. CanDecide, CanApprove and Awaits say what they offer a person, and who is
+// notified of a request. policy.ApplyEarlyDecisions authorizes decisions that were made before their call
 // asked. The claim checks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
@@ -41,25 +41,6 @@ func (a Approval) IsOpen(now time.Time) bool { return a.Status == Pending && now
 func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
 	approvers, above := a.ApproversAt(now)
 	return policy.MayDecideEach(p, approvers, above)
-}
-
-// MostApprovers returns how many people can approve the request at most. known = a set has only names.
-func (a Approval) MostApprovers() (most int, known bool) {
-	var people []string
-	approvers, above := a.ApproversAt(a.ExpiresAt)
-	for _, set := range append([][]string{approvers}, above...) {
-		if slices.ContainsFunc(set, func(id string) bool { return strings.HasPrefix(id, "group:") }) {
-			continue
-		}
-		if !known {
-			people, known = sortedSet(set), true
-		}
-		people = slices.DeleteFunc(people, func(id string) bool { return !slices.Contains(set, id) })
-	}
-	if a.FourEyes {
-		people = slices.DeleteFunc(people, func(id string) bool { return slices.Contains(a.Requesters, id) })
-	}
-	return len(people), known
 }
 
 // CanApprove reports whether p can decide the request and may approve it (checkPerson).
@@ -99,8 +80,13 @@ func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
 // CanUnmask reports whether p may be shown what is masked: an approver, of every tool that a request about tools asks
 // for.
 func (a Approval) CanUnmask(p policy.Principal, now time.Time) bool {
-	others := func(t Permission) bool { return !a.CanDecideTool(p, t, now) }
-	return a.CanDecide(p, now) && !slices.ContainsFunc(a.Permissions, others)
+	return a.canDecideEach(p, a.Permissions, now)
+}
+
+// canDecideEach reports whether p is among the approvers of the request and of each of these tools.
+func (a Approval) canDecideEach(p policy.Principal, tools []Permission, now time.Time) bool {
+	return a.CanDecide(p, now) &&
+		!slices.ContainsFunc(tools, func(t Permission) bool { return !a.CanDecideTool(p, t, now) })
 }
 
 // CanDecideTool reports whether p is an approver of every call that asks for the tool.
@@ -117,43 +103,40 @@ func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun
 
 // needsApprover reports whether only an approver may make the decision. Anybody who may act for the tenant may report
 // the outcome of a call, and may order to repeat a call that nobody had to approve.
-func (a Approval) needsApprover(r DecisionInput) bool {
-	reports := r.Action == ReportResult || r.Action == ReportError
-	return a.Kind != KindOutcome || !reports && (r.Action != Rerun || a.approved)
+func (t *attempt) needsApprover() bool {
+	return t.request.Kind != KindOutcome || t.Action != ReportResult && t.Action != ReportError &&
+		(t.Action != Rerun || t.approved)
 }
 
-// authorizeDecision refuses a person who may not make the decision, or not by that channel.
-func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
-	if !a.needsApprover(r) {
+// authorize refuses a person who may not make the decision, or not by that channel.
+func (t *attempt) authorize() error {
+	if !t.needsApprover() {
 		return nil
 	}
-	isApprover, tool := a.CanDecide(r.By, now), r.Tool
-	if r.Action == Fail { // it decides every open tool
+	a, tool := t.request, t.Tool
+	if t.Action == Fail { // it decides every open tool
 		tool = ""
 	}
-	for _, i := range a.toolPlaces(tool) {
-		isApprover = isApprover && a.CanDecideTool(r.By, a.Permissions[i], now)
+	err := t.authorizeApproval(a)
+	if !a.canDecideEach(t.By, a.named(tool), t.now) && !errors.Is(err, ErrRequester) && !errors.Is(err, ErrUnpinned) {
+		err = fmt.Errorf("decide approval %s as %s: %w", a.ID, t.By.ID, ErrForbidden)
 	}
-	err := a.authorizeApproval(r)
-	if !isApprover && !errors.Is(err, ErrRequester) && !errors.Is(err, ErrUnpinned) {
-		err = fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
-	}
-	if err != nil && r.Action == Rerun {
+	if err != nil && t.Action == Rerun {
 		err = fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", a.Call(), err)
 	}
 	return err
 }
 
-// authorizeApproval refuses an approval by a person who may not approve, or by a channel that does not count.
-func (a Approval) authorizeApproval(r DecisionInput) error {
-	if !isApproving(r.Action) {
+// authorizeApproval refuses an approval of a by a person who may not approve, or by a channel that does not count.
+func (t *attempt) authorizeApproval(a Approval) error {
+	if !isApproving(t.Action) {
 		return nil
 	}
-	if err := a.checkPerson(r.By); err != nil {
-		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, err)
+	if err := a.checkPerson(t.By); err != nil {
+		return fmt.Errorf("decide approval %s as %s: %w", a.ID, t.By.ID, err)
 	}
-	if c := a.ChannelsOf(r.Tool); !c.Count(r.Via, r.confirmed) {
-		return &ChannelError{ID: a.ID, Via: r.Via, Allowed: c}
+	if c := a.ChannelsOf(t.Tool); !c.Count(t.Via, t.confirmed) {
+		return &ChannelError{ID: a.ID, Via: t.Via, Allowed: c}
 	}
 	return nil
 }
@@ -162,30 +145,30 @@ func (a Approval) authorizeApproval(r DecisionInput) error {
 // is, or with "" all that are not decided.
 func (a Approval) ChannelsOf(tool string) agent.Channels {
 	c := a.Channels
-	for _, i := range a.toolPlaces(tool) {
-		for _, b := range a.Permissions[i].Calls {
+	for _, p := range a.named(tool) {
+		for _, b := range p.Calls {
 			c = c.Narrow(b.Channels)
 		}
 	}
 	return c
 }
 
-// validateDecision refuses a decision that does not go with the kind of request.
-func (a Approval) validateDecision(r DecisionInput) error {
+// validate refuses a decision that does not go with the kind of request.
+func (t *attempt) validate() error {
 	var problem string
-	switch of := kinds[a.Kind]; {
-	case !slices.Contains(of.actions, r.Action):
+	switch a, of := t.request, kinds[t.request.Kind]; {
+	case !slices.Contains(of.actions, t.Action):
 		problem = strings.ReplaceAll(of.refusal, "CALL", a.Call())
-	case r.Result != nil && (r.Action != Approve || a.Kind != KindInput && string(r.Result) != "true"):
+	case t.Result != nil && (t.Action != Approve || a.Kind != KindInput && string(t.Result) != "true"):
 		problem = "a result answers what a tool asks and goes with nothing else"
-	case a.Kind != KindTools && r.Tool != "":
+	case a.Kind != KindTools && t.Tool != "":
 		problem = fmt.Sprintf("it is about call %s, not about tools", a.Call())
-	case (r.Action == Edit) != (r.Args != nil):
+	case (t.Action == Edit) != (t.Args != nil):
 		problem = "arguments go with an edit and with nothing else"
-	case a.Kind == KindTools && r.Tool != "" && len(a.toolPlaces(r.Tool)) == 0:
-		problem = fmt.Sprintf("it does not ask about tool %q", r.Tool)
+	case a.Kind == KindTools && t.Tool != "" && len(a.named(t.Tool)) == 0:
+		problem = fmt.Sprintf("it does not ask about tool %q", t.Tool)
 	default:
-		return nil
+		return t.invalid
 	}
-	return fmt.Errorf("decide approval %s: %s: %w", a.ID, problem, ErrKind)
+	return fmt.Errorf("decide approval %s: %s: %w", t.ID, problem, ErrKind)
 }

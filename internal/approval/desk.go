@@ -66,8 +66,7 @@ type DecisionInput struct {
 
 	// Confirm checks what the policy wants besides: that the person has signed in, or the typed code, which it uses up.
 	// Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
-	Confirm   func(ctx context.Context, by run.Confirm) error
-	confirmed run.Confirm // what Confirm is or was called for
+	Confirm func(ctx context.Context, by run.Confirm) error
 }
 
 // Checked holds requests, by id, as the decisions that were checked with it would leave them.
@@ -76,20 +75,29 @@ type Checked map[string]Approval
 // DecisionStep makes a decision that was prepared, or checks it; see DecisionInput.Check.
 type DecisionStep func(ctx context.Context, check Checked) error
 
-func (r DecisionInput) decision(now time.Time) Decision {
-	return Decision{
-		By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Digest: r.Digest, Grant: r.Grant,
-		Confirmed: r.confirmed,
-	}
-}
+// attempt is a decision on its way through the desk.
+type attempt struct {
+	*Desk
+	DecisionInput
+	checked run.Confirm // what Confirm was called for
 
-// reported returns the text of an outcome as a JSON string; nil = it has none.
-func (r DecisionInput) reported() json.RawMessage {
-	if r.Action != ReportResult && r.Action != ReportError {
-		return nil
-	}
-	text, _ := jsonx.MarshalVerbatim(r.Content) // a string always marshals
-	return text
+	// read anew if somebody else writes the request meanwhile
+	now       time.Time
+	request   Approval
+	record    Decision          // the decision, as the request will keep it
+	invalid   error             // what is wrong with its JSON
+	confirmed run.Confirm       // what Confirm is or was called for
+	approved  bool              // of KindOutcome: the call was approved before it ran
+	loaded    *store.Loaded     // the request's run; nil = not loaded
+	def       *agent.Definition // the run's; nil = not loaded
+	call      run.Call          // that the request is about; zero = not loaded
+
+	// made by tally
+	decided Approval       // the request with the decision
+	fact    *run.Decided   // for the run; nil = the quorum takes more people
+	grants  decisionGrants // what the run says of the standing grants that the decision gives
+
+	unsure bool // the write has failed, and may have happened
 }
 
 // maxRaces is how often a decision is retried because somebody else wrote the request meanwhile. It is far above the
@@ -99,142 +107,138 @@ const maxRaces = 64
 // Decide records a decision once and resumes the run. An approval that does not complete the quorum is recorded alone:
 // the request stays pending, and the run is not resumed. The same decision again returns the same result (see
 // Approval.IsRepeated) and resumes the run again; a different decision is a *DecidedError. The outcome of a call may be
-// reported without naming the request: see findOutcomeRequest.
+// reported without naming the request: see findRequest.
 //
 // An error means that nothing was changed, with two exceptions. After an error of the table the outcome may be unknown;
 // the caller may repeat Decide. After a *PolicyError the run requests approval again.
 func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
-	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
-	var checked run.Confirm
+	t := attempt{Desk: d, DecisionInput: r}
+	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", t.ID, "via", string(r.Via)) }()
 	var uncertain error // of a write that may have happened, or of a run that has ended: the request is read again
 	for races := 0; ; races++ {
-		a, ended, err := d.readRequest(ctx, &r)
+		if err = t.read(ctx); err == nil {
+			err = cmp.Or(t.authorize(), t.validate())
+		}
+		ended, same := t.findRepeated()
 		switch {
 		case err != nil:
-			return a, errors.Join(uncertain, err)
 		case ended:
-			return a, nil
-		case a.hasRecorded(r):
-			a.repeated = uncertain == nil
-			return a, nil
+			if same || t.request.Status == Voided { // who decided or voided it may have crashed before this
+				err = d.resumeRun(ctx, t.request)
+			}
+			if !same {
+				err = cmp.Or(err, error(&DecidedError{Approval: t.request}))
+			}
+		case d.CheckLinked != nil:
+			err = d.CheckLinked(ctx, t.request)
 		}
-		if errors.Is(uncertain, ErrFinished) {
-			open := []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}
-			uncertain = errors.Join(ErrFinished, CloseRequests(ctx, d.Table, a.Tenant, open))
+		switch {
+		case err != nil:
+			return Approval{}, errors.Join(uncertain, err)
+		case same:
+			t.request.repeated = ended || uncertain == nil
+			return t.request, nil
+		case errors.Is(uncertain, ErrFinished):
+			open := []OpenRequest{{ID: t.ID, Since: t.request.RequestedAt}}
+			uncertain = errors.Join(ErrFinished, CloseRequests(ctx, d.Table, t.Tenant, open))
 		}
 		if uncertain != nil {
-			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, uncertain)
+			return Approval{}, fmt.Errorf("decide approval %s: %w", t.ID, uncertain)
 		}
-		if r.Digest == "" { // the decision is on the current arguments
-			if r.Action == Approve && a.lastEdit() >= 0 {
-				return Approval{}, &StaleError{Approval: a}
-			}
-			r.Digest = a.Digest
-		}
-		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		fact, decided, err := d.tallyDecision(ctx, a, r, now)
-		if err == nil && r.Check != nil {
-			r.Check[a.ID] = decided
+		if err = t.tally(ctx); err == nil && t.Check != nil {
+			t.Check[t.ID] = t.decided
 			return Approval{}, nil
 		}
-		if err == nil && r.confirmed != checked {
-			err = r.Confirm(ctx, r.confirmed)
-			checked = r.confirmed
+		if err == nil && t.confirmed != t.checked {
+			err, t.checked = t.Confirm(ctx, t.confirmed), t.confirmed
 		}
 		if err == nil {
-			decided, err = d.commitDecision(ctx, a, decided, fact, r, now)
+			err = t.commit(ctx)
 		}
-		var write writeError
 		switch {
 		case err == nil:
-			return decided, d.notifyDecision(ctx, decided, fact != nil)
-		case errors.Is(err, ErrFinished), // perhaps another decision on this request ended the run
-			errors.As(err, &write) && !lostRace(err):
+			return t.notify(ctx)
+		case errors.Is(err, ErrFinished), t.unsure && !lostRace(err): // another decision may have ended the run
 			uncertain = err
-		case !errors.As(err, &write):
+		case !t.unsure:
 			return Approval{}, err
 		case races == maxRaces:
-			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
+			return Approval{}, fmt.Errorf("decide approval %s: %w", t.ID, err)
 		}
 	}
 }
 
-// readRequest reads the request of a decision and checks the decision against it. It sets the decision's ID and
-// confirmed. If ended is true, the same decision has already completed the request.
-func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, ended bool, err error) {
-	if a, err = d.findRequestOf(ctx, *r); err != nil {
-		return Approval{}, false, err
+// read reads the request that the decision is on, and of its run what authorizes the decision.
+func (t *attempt) read(ctx context.Context) (err error) {
+	t.now, t.loaded, t.def, t.call = t.Clock.Now().UTC().Truncate(time.Millisecond), nil, nil, run.Call{}
+	t.confirmed, t.unsure = "", false
+	if t.request, err = t.findRequest(ctx); err != nil {
+		return err
 	}
-	r.ID = a.ID
-	if as, ok := r.Check[a.ID]; ok {
-		a = as
+	t.ID = t.request.ID
+	if as, ok := t.Check[t.ID]; ok {
+		t.request = as
 	}
-	if a.isUnchanged(*r) {
-		r.Action, r.Args, r.Digest = Approve, nil, cmp.Or(r.Digest, a.Digest)
+	if t.isUnchanged() {
+		t.Action, t.Args, t.Digest = Approve, nil, cmp.Or(t.Digest, t.request.Digest)
 	}
-	if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
-		return Approval{}, false, err
+	if err = t.addRunFacts(ctx); err != nil {
+		return err
 	}
-	if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.needsApprover(*r) {
-		r.confirmed = a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
+	if isApproving(t.Action) && t.needsApprover() && (t.Confirm != nil || t.Check != nil) {
+		t.confirmed = t.request.ChannelsOf(t.Tool).ConfirmationBy(t.Via)
 	}
-	if err = a.authorizeDecision(*r, d.Clock.Now()); err == nil {
-		err = a.validateDecision(*r)
+	t.record = Decision{
+		By: t.By.ID, Via: t.Via, Action: t.Action, At: t.now, Note: t.Note, Digest: t.request.Digest, Grant: t.Grant,
+		Confirmed: t.confirmed,
 	}
-	if err != nil {
-		return Approval{}, false, err
-	}
-	ended, same := a.isDecided(*r)
-	switch {
-	case ended:
-		a, err = d.answerDecided(ctx, a, same)
-	case d.CheckLinked != nil:
-		if err = d.CheckLinked(ctx, a); err != nil {
-			a = Approval{}
+	switch t.invalid = nil; {
+	case t.Action == Edit:
+		if t.record.Args, err = jsonx.CompactJSON(t.Args, jsonx.JSONLimits{}); err != nil {
+			t.invalid = &policy.EditError{Problem: err.Error()}
+		}
+	case t.Action == Approve && t.request.Kind == KindInput:
+		t.record.Args, t.invalid = policy.CompactAnswer(t.Result)
+	case t.request.Kind == KindOutcome:
+		if t.record.Key = t.Key; t.Action != Rerun {
+			t.record.Args, _ = jsonx.MarshalVerbatim(t.Content) // a string always marshals
 		}
 	}
-	return a, ended, err
+	return nil
 }
 
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
 // everybody who has started the run, or one above it, to the requesters of a four-eyes request. Whoever started one
 // again under the same key, after the request was made, may not approve it either.
-func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval, error) {
-	fourEyes := a.FourEyes && a.Status == Pending && isApproving(by)
-	if !fourEyes && by != Rerun {
-		return a, nil
+func (t *attempt) addRunFacts(ctx context.Context) error {
+	a := &t.request
+	fourEyes := a.FourEyes && a.Status == Pending && isApproving(t.Action)
+	if !fourEyes && t.Action != Rerun {
+		return nil
 	}
-	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
-	if err != nil {
-		return a, err
+	if err := t.loadRun(ctx); err != nil {
+		return err
 	}
-	if c, _ := l.State.Call(a.Call()); by == Rerun {
-		a.approved = c.Grant != nil
+	c, _ := t.loaded.State.Call(a.Call())
+	if t.approved = c.Grant != nil; !fourEyes {
+		return nil
 	}
-	if !fourEyes {
-		return a, nil
-	}
-	starters, err := Starters(ctx, d.Journal, l)
-	if err != nil {
-		return a, err
-	}
-	a.Requesters = slices.Clone(a.Requesters)
-	for _, id := range starters {
-		if !slices.Contains(a.Requesters, id) {
-			a.Requesters = append(a.Requesters, id)
-		}
-	}
-	return a, nil
+	starters, err := Starters(ctx, t.Journal, *t.loaded)
+	others := slices.DeleteFunc(sortedSet(starters), func(id string) bool { return slices.Contains(a.Requesters, id) })
+	a.Requesters = slices.Concat(a.Requesters, others)
+	return err
 }
 
 // Get reads a request as it may be decided now: everybody who has started its run since, or one above it, is among the
 // requesters.
 func (d *Desk) Get(ctx context.Context, tenant, id string) (Approval, error) {
 	a, err := Get(ctx, d.Table, tenant, id)
-	if err == nil {
-		a, err = d.addRunFacts(ctx, a, Approve)
+	if err != nil {
+		return a, err
 	}
-	return a, err
+	t := attempt{Desk: d, DecisionInput: DecisionInput{Action: Approve}, request: a}
+	err = t.addRunFacts(ctx)
+	return t.request, err
 }
 
 // Starters returns everybody who has started a run or one above it, also again under the same key.
@@ -256,101 +260,115 @@ func Starters(ctx context.Context, j *store.Journal, l store.Loaded) (starters [
 	}
 }
 
-// commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction
-// adds fact to the run's inbox (rules 3 and 8), of an outcome as run.Answered, and writes the standing grants that the
-// decision gives.
-func (d *Desk) commitDecision(
-	ctx context.Context, a, decided Approval, fact *run.Decided, r DecisionInput, now time.Time,
-) (Approval, error) {
-	op, err := DecideOp(decided, now)
-	if err != nil {
-		return Approval{}, err
+// loadRun loads the request's run, once an attempt.
+func (t *attempt) loadRun(ctx context.Context) error {
+	if t.loaded != nil {
+		return nil
 	}
-	if a.Kind == KindTools {
-		for i, p := range a.Permissions {
+	l, err := t.Journal.Load(ctx, t.request.Tenant, t.request.Run)
+	if err == nil {
+		t.loaded = &l
+	}
+	return err
+}
+
+// loadCall loads the request's run, its definition, and the call that the request is about, once an attempt.
+func (t *attempt) loadCall(ctx context.Context) error {
+	err := t.loadRun(ctx)
+	if err != nil {
+		return err
+	}
+	var known bool
+	if t.def, err = t.Definitions(ctx, t.Tenant, t.loaded.State.Definition); err != nil {
+		return fmt.Errorf("decide approval %s: %w", t.ID, err)
+	}
+	if t.loaded.State.Status == run.RunDone {
+		return ErrFinished
+	}
+	if t.call, known = t.loaded.State.Call(t.request.Call()); !known {
+		return fmt.Errorf("decide approval %s: call %s: %w", t.ID, t.request.Call(), ErrNothing)
+	}
+	return nil
+}
+
+// commit writes the decided request in place of the one that was read. With a fact, the same transaction adds it to the
+// run's inbox (rules 3 and 8), of an outcome as run.Answered, and writes the standing grants that the decision gives.
+func (t *attempt) commit(ctx context.Context) error {
+	a, fact, most := t.decided, t.fact, maxDecidedBytes
+	op, err := DecideOp(a, t.now)
+	if err != nil {
+		return err
+	}
+	for i, p := range t.request.Permissions {
+		if a.Kind == KindTools {
 			op.If = append(op.If, verdictCond(i, p.storedVerdict()))
 		}
 	}
 	ops := []store.Op{op}
-	decided.rev++
-	if isApproving(r.Action) && (fact == nil || decided.Status == Pending) {
-		if op, err = approvalRecordOp(decided, r.By); err != nil {
-			return Approval{}, err
+	t.decided.rev++
+	if isApproving(t.Action) && a.Status == Pending {
+		if op, err = t.approvalRecordOp(); err != nil {
+			return err
 		}
 		ops = append(ops, op)
 	}
-	most := maxDecidedBytes
 	if fact == nil {
 		most = maxPendingBytes
 	}
 	if n := len(ops[0].Item.Body); n > most {
-		return Approval{}, fmt.Errorf("decide approval %s: with its arguments and notes the request would have %d bytes, "+
+		return fmt.Errorf("decide approval %s: with its arguments and notes the request would have %d bytes, "+
 			"at most %d (a shorter note, or smaller arguments?): %w", a.ID, n, most, store.ErrTooLarge)
 	}
 	if fact == nil { // the request of a run that has ended may still be pending, and takes no more approvals
-		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
+		h, err := t.Journal.Head(ctx, a.Tenant, a.Run)
 		switch {
 		case err != nil:
-			return Approval{}, err
+			return err
 		case h.Status == run.RunDone:
-			return Approval{}, ErrFinished
+			return ErrFinished
 		}
-		return decided, asWriteError(d.Table.Write(ctx, append(ops, h.SameStatusOp())...))
-	}
-	if fact.Action == run.ActionApprove && a.needsApprover(r) {
-		if fact.ApprovedBy, err = d.loadApprovers(ctx, decided, r.By, fact.With); err != nil {
-			return Approval{}, err
-		}
-	}
-	grants, err := d.grantOps(ctx, decided, fact.ApprovedBy)
-	if err != nil {
-		return Approval{}, err
-	}
-	said, key := run.Event(*fact), r.Key
-	if a.Kind == KindOutcome {
-		said, key = run.Answered{
-			Call: fact.Call, Approval: fact.Approval, Content: fact.Text, IsError: r.Action == ReportError,
-			Rerun: r.Action == Rerun, By: fact.By, With: fact.With, ApprovedBy: fact.ApprovedBy,
-		}, ""
-	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, key, said, append(ops, grants...)...)
-	switch {
-	case err != nil:
-		return Approval{}, asWriteError(err)
-	case got.Closed:
-		return Approval{}, ErrFinished
-	case fact.Action == run.ActionAskAgain:
-		if err := d.resumeRun(ctx, decided); err != nil {
-			return Approval{}, err // a retry of the decision resumes the run: see answerDecided
-		}
-		d.notifyChange(ctx, decided)
-		return Approval{}, &PolicyError{Approval: decided}
-	}
-	return decided, nil
-}
-
-// writeError is an error of a write. The outcome may be unknown, so that the caller reads the request again.
-type writeError struct{ error }
-
-func (e writeError) Unwrap() error { return e.error }
-
-func asWriteError(err error) error {
-	if err == nil || errors.Is(err, store.ErrOtherInput) {
+		err = t.Table.Write(ctx, append(ops, h.SameStatusOp())...)
+		t.unsure = err != nil
 		return err
 	}
-	return writeError{err}
+	if fact.Action == run.ActionApprove && t.needsApprover() {
+		if fact.ApprovedBy, err = t.loadApprovers(ctx); err != nil {
+			return err
+		}
+	}
+	grants, err := t.grantOps(ctx)
+	if err != nil {
+		return err
+	}
+	said, key := run.Event(*fact), t.Key
+	if a.Kind == KindOutcome {
+		said, key = run.Answered{
+			Call: fact.Call, Approval: fact.Approval, Content: fact.Text, IsError: t.Action == ReportError,
+			Rerun: t.Action == Rerun, By: fact.By, With: fact.With, ApprovedBy: fact.ApprovedBy,
+		}, ""
+	}
+	got, err := t.Journal.Accept(ctx, a.Tenant, a.Run, key, said, append(ops, grants...)...)
+	if t.unsure = err != nil && !errors.Is(err, store.ErrOtherInput); err == nil && got.Closed {
+		err = ErrFinished
+	}
+	return err
 }
 
-// notifyDecision calls the hooks for a committed decision. If the decision is complete, it resumes the run.
-func (d *Desk) notifyDecision(ctx context.Context, a Approval, complete bool) (err error) {
-	if complete {
-		if d.OnDecided != nil {
-			d.OnDecided(ctx, a)
+// notify calls the hooks for a committed decision. If the decision is complete, it resumes the run.
+func (t *attempt) notify(ctx context.Context) (Approval, error) {
+	a, isVoid := t.decided, t.decided.Status == Voided
+	var err error
+	if t.fact != nil {
+		if t.OnDecided != nil && !isVoid {
+			t.OnDecided(ctx, a)
 		}
-		err = d.resumeRun(ctx, a)
+		err = t.resumeRun(ctx, a)
 	}
-	d.notifyChange(ctx, a)
-	return err
+	t.notifyChange(ctx, a)
+	if isVoid {
+		return Approval{}, cmp.Or(err, error(&PolicyError{Approval: a}))
+	}
+	return a, err
 }
 
 func (d *Desk) notifyChange(ctx context.Context, a Approval) {
@@ -364,19 +382,4 @@ func (d *Desk) resumeRun(ctx context.Context, a Approval) error {
 		return fmt.Errorf("wake run %s: %w", a.Run, err)
 	}
 	return nil
-}
-
-// answerDecided answers a decision on a decided request: the same one is repeated. After a policy change has voided the
-// request, the run is resumed first: the process that voided it may have crashed before it did.
-func (d *Desk) answerDecided(ctx context.Context, a Approval, same bool) (Approval, error) {
-	if same {
-		a.repeated = true
-		return a, d.resumeRun(ctx, a)
-	}
-	if a.Status == Voided {
-		if err := d.resumeRun(ctx, a); err != nil {
-			return Approval{}, err
-		}
-	}
-	return Approval{}, &DecidedError{Approval: a}
 }

@@ -9,60 +9,45 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// findRequestOf returns the request that a decision is on. One that reports an outcome names it, its call, or both.
-func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, error) {
-	if r.ID == "" && r.Call != "" {
-		return d.findOutcomeRequest(ctx, r)
+// findRequest returns the request that a decision is on. One that reports an outcome names it, its call, or both. Of a
+// call alone it is the request that was answered under the same key, else the newest one if the call has no earlier one.
+// A repeated answer about an earlier attempt is never taken for a later attempt: if there were several requests, it is a
+// *StaleError. A call that waits for no outcome is ErrNothing.
+func (t *attempt) findRequest(ctx context.Context) (Approval, error) {
+	asks := func(a Approval) bool { return a.Kind == KindOutcome && a.Run == t.Run && a.Call() == t.Call }
+	if t.ID != "" || t.Call == "" {
+		a, err := Get(ctx, t.Table, t.Tenant, t.ID)
+		switch outcome := slices.Contains(kinds[KindOutcome].actions, t.Action); {
+		case outcome && errors.Is(err, ErrNotFound):
+			err = fmt.Errorf("answer call %s: %w", t.Call, ErrNothing)
+		case outcome && err == nil && (a.Kind != KindOutcome || t.Call != "" && !asks(a)):
+			err = fmt.Errorf("answer call %s: approval %s: %w", t.Call, t.ID, ErrNothing)
+		}
+		return a, err
 	}
-	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
-	switch outcome := slices.Contains(kinds[KindOutcome].actions, r.Action); {
-	case outcome && errors.Is(err, ErrNotFound):
-		err = fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
-	case outcome && err == nil && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)):
-		err = fmt.Errorf("answer call %s: approval %s: %w", r.Call, r.ID, ErrNothing)
-	}
-	return a, err
-}
-
-// findOutcomeRequest returns the request of an outcome that names a call alone: the one that was answered under the
-// same key, else the newest about the call if the call has no earlier one. A repeated answer about an earlier attempt
-// is never taken for a later attempt: if there were several requests, it is a *StaleError. A call that waits for no
-// outcome is ErrNothing.
-func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approval, error) {
-	l, err := d.Journal.Load(ctx, r.Tenant, r.Run)
+	l, err := t.Journal.Load(ctx, t.Tenant, t.Run)
 	if err != nil {
 		return Approval{}, err
 	}
-	c, ok := l.State.Call(r.Call)
-	if !ok || c.Asks == 0 {
-		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
-	}
-	var newest Approval
-	earlier := false
+	c, _ := l.State.Call(t.Call)
+	var found []Approval // the newest first
 	for ask := c.Asks; ask > 0; ask-- {
-		a, err := Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask))
-		if err != nil && (ask == c.Asks || !errors.Is(err, ErrNotFound)) {
+		a, err := Get(ctx, t.Table, t.Tenant, run.ApprovalID(t.Run, c.ID, ask))
+		switch {
+		case err != nil && (ask == c.Asks || !errors.Is(err, ErrNotFound)):
 			return Approval{}, err
-		}
-		if ask == c.Asks {
-			newest = a
-		}
-		if a.asksOutcomeOf(r) {
-			if r.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == r.Key }) {
-				return a, nil
-			}
-			earlier = earlier || ask < c.Asks
+		case err != nil || !asks(a):
+		case t.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == t.Key }):
+			return a, nil
+		default:
+			found = append(found, a)
 		}
 	}
 	switch {
-	case !newest.asksOutcomeOf(r):
-		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
-	case earlier && newest.Status == Pending:
-		return Approval{}, &StaleError{Approval: newest}
+	case len(found) == 0 || found[0].ID != run.ApprovalID(t.Run, c.ID, c.Asks):
+		return Approval{}, fmt.Errorf("answer call %s: %w", t.Call, ErrNothing)
+	case len(found) > 1 && found[0].Status == Pending:
+		return Approval{}, &StaleError{Approval: found[0]}
 	}
-	return newest, nil
-}
-
-func (a Approval) asksOutcomeOf(r DecisionInput) bool {
-	return a.Kind == KindOutcome && a.Run == r.Run && a.Call() == r.Call
+	return found[0], nil
 }

@@ -80,85 +80,64 @@ func (p Permission) argsMatch(when []run.Condition, call string) bool {
 	})
 }
 
-// checkToolGrantBounds validates the bounds that r, the newest decision, sets on the grants of the tools at these
-// places. It marks the fact as holding once if a grant holds by its stored record alone. Fact may be nil.
-func (a Approval) checkToolGrantBounds(fact *run.Decided, r DecisionInput, open []int, now time.Time) error {
-	if r.Action != Approve || a.Grants != agent.GrantsStanding {
-		if r.Grant != nil {
-			return errNoStandingGrant(a)
-		}
-		return nil
-	}
-	if r.Grant != nil && len(r.Grant.When) > 0 && len(open) > 1 {
+// tallyGrants checks the bounds that the decision sets on the standing grants that it gives. A grant that holds by its
+// stored record alone permits nothing further in this run.
+func (t *attempt) tallyGrants() error {
+	of := t.permitted()
+	switch {
+	case t.Grant != nil && len(of) == 0:
+		return &GrantError{Problem: fmt.Sprintf(
+			"grant: got bounds of a standing grant, and this decision on approval %s gives none", t.ID)}
+	case t.Grant != nil && len(t.Grant.When) > 0 && len(of) > 1:
 		return &GrantError{Problem: "grant.when: got conditions for several tools, want one tool to be named"}
 	}
-	for _, i := range open {
-		p := a.Permissions[i]
-		if err := a.checkGrant(p, r.Grant, now); err != nil {
+	for _, p := range of {
+		if err := t.checkGrant(p); err != nil {
 			return err
 		}
-		if p.Verdict == run.ToolGranted && a.holdsByRecordAlone(p) {
-			fact.Once = true
+		switch {
+		case p.Verdict != run.ToolGranted || !t.decided.holdsByRecordAlone(p):
+		case t.decided.Kind == KindTools:
+			t.fact.Once = true
+		default: // else this run's like calls would be covered beside the record
+			t.fact.Permit, t.fact.Standing = "", false
 		}
 	}
 	return nil
 }
 
-// hasOtherBounds reports whether the person has approved already, with other bounds than r sets. A decision without
-// bounds sets no others.
-func (a Approval) hasOtherBounds(r DecisionInput) bool {
-	return r.Grant != nil && slices.ContainsFunc(a.approvalsCountedWith(r), func(d Decision) bool {
-		return d.By == r.By.ID && !equalBounds(d.Grant, r.Grant)
+// permitted returns the tools of which the decision gives standing grants, or the call's tool, as far as people have
+// approved them.
+func (t *attempt) permitted() []Permission {
+	a := t.decided
+	if !isApproving(t.Action) || a.Grants != agent.GrantsStanding {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(a.Permissions), func(p Permission) bool {
+		if a.Kind == KindTools {
+			return !slices.Contains(t.record.Tools, p.Tool)
+		}
+		return a.Scope == agent.ScopeTool && a.OriginalArgs != nil
 	})
 }
 
-func errNoStandingGrant(a Approval) error {
-	return &GrantError{Problem: fmt.Sprintf(
-		"grant: got bounds of a standing grant, and this decision on approval %s gives none", a.ID)}
-}
-
-// validatePattern refuses a pattern over a secret in the request's arguments, because patterns are stored and shown
-// unmasked.
-func (d *Desk) validatePattern(ctx context.Context, a Approval, r DecisionInput) error {
-	if r.Grant == nil || len(r.Grant.When) == 0 {
-		return nil
-	}
-	masked := d.argsMasker(ctx, a)
-	for _, p := range a.Permissions {
-		if a.Kind == KindTools && r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name {
-			continue
-		}
-		for _, b := range p.Calls {
-			text, err := masked(p.Tool, b.Args)
-			if err != nil {
-				return err
-			}
-			for _, c := range r.Grant.When {
-				is, _, _ := jsonx.Lookup(b.Args, c.Path) // no error: argsMatch has read it
-				if seen, _, err := jsonx.Lookup(json.RawMessage(text), c.Path); err != nil || !bytes.Equal(is, seen) {
-					return &GrantError{Problem: fmt.Sprintf("grant.when: got a condition on %s, which holds a secret", c.Path)}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// checkGrant validates the bounds that a decision sets for one permission. It refuses those that go beyond the
-// policy's, or have expired already.
-func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) error {
+// checkGrant validates the bounds that the decision sets for one permission. It refuses those that go beyond the
+// policy's, or have expired already, and a pattern over a secret in the request's arguments, because patterns are stored
+// and shown unmasked.
+func (t *attempt) checkGrant(p Permission) error {
+	b := t.Grant
 	if b == nil {
 		return nil
 	}
 	refuse := func(format string, args ...any) error { return &GrantError{Problem: fmt.Sprintf(format, args...)} }
-	for _, of := range []agent.GrantBounds{*b, a.grantBounds(p)} {
+	for _, of := range []agent.GrantBounds{*b, t.decided.grantBounds(p)} {
 		if err := agent.CheckGrant(of); err != nil {
 			return &GrantError{Problem: err.Error()}
 		}
 	}
 	most := boundsOrNone(p.Bounds)
-	ends := most.Expires(now)
-	left := int64(ends.Sub(now) / time.Second)
+	ends := most.Expires(t.now)
+	left := int64(ends.Sub(t.now) / time.Second)
 	switch {
 	case most.Uses > 0 && b.Uses > most.Uses:
 		return refuse("grant.uses: got %d, want at most %d", b.Uses, most.Uses)
@@ -166,7 +145,7 @@ func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) 
 		return refuse("grant.seconds: got %d, want at most %d", b.Seconds, left)
 	case b.Until.After(ends):
 		return refuse("grant.until: got %s, want %s or before", b.Until.Format(time.RFC3339), ends.Format(time.RFC3339))
-	case !b.Until.IsZero() && !b.Until.After(now):
+	case !b.Until.IsZero() && !b.Until.After(t.now):
 		return refuse("grant.until: got %s, which is over", b.Until.Format(time.RFC3339))
 	case len(b.When) > 0 && slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.patternBase() == "" }):
 		return refuse("grant.when: got conditions, and the agent's policy grants calls with their very arguments " +
@@ -175,6 +154,13 @@ func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) 
 	for _, c := range b.When {
 		if !p.argsMatch([]run.Condition{c}, "") {
 			return refuse("grant.when: the arguments of the request itself do not fit %s", c.Words())
+		}
+		for _, call := range p.Calls {
+			is, _, _ := jsonx.Lookup(call.Args, c.Path) // no error: argsMatch has read it
+			shown, _, err := jsonx.Lookup(json.RawMessage(t.mask(p.Tool, call.Args)), c.Path)
+			if err != nil || !bytes.Equal(is, shown) {
+				return refuse("grant.when: got a condition on %s, which holds a secret", c.Path)
+			}
 		}
 	}
 	return nil

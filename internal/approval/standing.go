@@ -90,8 +90,8 @@ type decisionGrants struct {
 	ApprovedBy []run.Approver `json:"approvedBy"` // the newest last; never empty
 	Note       string         `json:"note,omitempty"`
 	Asked      time.Time      `json:"asked"`
-	Requesters []string       `json:"requesters,omitempty"`
-	Edited     bool           `json:"edited,omitempty"`
+	Requesters []string       `json:"requesters,omitempty"` // people who may not approve under four eyes
+	Edited     bool           `json:"edited,omitempty"`     // a person has changed the arguments since
 	Grants     []tracedGrant  `json:"grants"`
 }
 
@@ -102,66 +102,59 @@ type tracedGrant struct {
 	Uses    int       `json:"uses,omitempty"`
 }
 
-// grantOps returns the writes of the standing grants that the newest decision of a request gives, and of their record
-// with the run. They join the decision's transaction. There are none if the policy's grants end with the run. It fails
-// if the agent has too many patterns for a tool.
-func (d *Desk) grantOps(ctx context.Context, decided Approval, approvers []run.Approver) ([]store.Op, error) {
-	grants, err := d.standingGrants(ctx, decided)
-	if err != nil || len(grants) == 0 {
-		return nil, err
-	}
-	asked := decided.origin
-	record := decisionGrants{ApprovedBy: approvers, Asked: asked.at, Requesters: asked.requesters, Edited: asked.edited}
-	var ops []store.Op
-	for _, g := range grants {
+// grantOps returns the writes of the standing grants that the decision gives, and of their record with the run. They
+// join the decision's transaction. There are none if the policy's grants end with the run. It fails if the agent has too
+// many patterns for a tool.
+func (t *attempt) grantOps(ctx context.Context) (ops []store.Op, err error) {
+	record := t.grants
+	record.ApprovedBy, record.Note = t.fact.ApprovedBy, t.Note
+	for _, g := range t.standingGrants() {
 		if len(g.When) > 0 {
-			have, err := readPatterns(ctx, d.Table, decided.Tenant, g.Agent, g.Tool)
+			have, err := readPatterns(ctx, t.Table, t.Tenant, g.Agent, g.Tool)
 			if err != nil {
 				return nil, err
 			}
-			now := d.Clock.Now()
-			have = slices.DeleteFunc(have, func(old StandingGrant) bool { return !old.isLive(now) || old.Digest == g.Digest })
+			have = slices.DeleteFunc(have, func(old StandingGrant) bool { return !old.isLive(t.now) || old.Digest == g.Digest })
 			if len(have) >= MaxPatterns {
 				return nil, &GrantError{Problem: fmt.Sprintf(
 					"grant.when: %s has %d grants of patterns for %s, want some to be revoked first", g.Agent, len(have), g.Tool)}
 			}
 		}
-		op, err := g.putOp(decided.Tenant)
+		op, err := g.putOp(t.Tenant)
 		if err != nil {
 			return nil, err
 		}
-		ops, record.Note = append(ops, op), g.Note
+		ops = append(ops, op)
 		record.Grants = append(record.Grants, tracedGrant{Tool: g.Tool, Digest: g.Digest, Expires: g.Expires, Uses: g.Uses})
+	}
+	if len(ops) == 0 {
+		return nil, nil
 	}
 	body, err := json.Marshal(record)
 	if err != nil {
-		return nil, fmt.Errorf("marshal the grants of approval %s: %w", decided.ID, err)
+		return nil, fmt.Errorf("marshal the grants of approval %s: %w", t.ID, err)
 	}
-	key := store.Key{PK: runPartition(decided.Tenant, decided.Run), SK: fmt.Sprintf("G#%s#%d", decided.ID, decided.rev)}
+	key := store.Key{PK: runPartition(t.Tenant, t.decided.Run), SK: fmt.Sprintf("G#%s#%d", t.ID, t.decided.rev)}
 	return append(ops, store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}), nil
 }
 
-// standingGrants returns the standing grants that the newest decision of a request gives.
-func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []StandingGrant, err error) {
-	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
-		return nil, nil
-	}
-	newest := decided.Decisions[len(decided.Decisions)-1]
-	text := d.argsMasker(ctx, decided)
-	for _, p := range decided.Permissions {
-		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(newest.Tools, p.Tool) {
+// standingGrants returns the standing grants that the decision gives.
+func (t *attempt) standingGrants() (all []StandingGrant) {
+	a := t.decided
+	for _, p := range t.permitted() {
+		if p.Verdict != run.ToolGranted {
 			continue
 		}
-		others := slices.DeleteFunc(decided.ApprovalsOf(p), func(d Decision) bool { return d.By == newest.By })
-		b := decided.grantBounds(p)
+		others := slices.DeleteFunc(a.ApprovalsOf(p), func(d Decision) bool { return d.By == t.By.ID })
+		b := a.grantBounds(p)
 		for _, c := range p.Standing {
 			if !p.argsMatch(boundsOrNone(p.Bounds).When, c.Call) {
 				continue
 			}
 			g := StandingGrant{
-				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run,
-				By: newest.By, With: peopleOf(others), Note: newest.Note, At: newest.At,
-				Approvers: c.Approvers, Above: c.Above, Uses: b.Uses, Expires: b.Expires(newest.At), When: b.When,
+				Agent: a.Agent, Tool: p.Tool, Digest: c.Digest, Approval: a.ID, Run: a.Run, By: t.By.ID, With: peopleOf(others),
+				Note: t.Note, At: t.now, Approvers: c.Approvers, Above: c.Above, Uses: b.Uses, Expires: b.Expires(t.now),
+				When: b.When,
 			}
 			at := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
 			switch {
@@ -172,11 +165,7 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 			}
 			if len(b.When) == 0 && c.Call != "" && at >= 0 { // it covers the arguments of this call alone
 				args := p.Calls[at].Args
-				shown, err := text(p.Tool, args)
-				if err != nil {
-					return nil, err
-				}
-				g.ArgsHash, g.Args = policy.GrantedArgs(args), agent.Bounded(shown)
+				g.ArgsHash, g.Args = policy.GrantedArgs(args), agent.Bounded(t.mask(p.Tool, args))
 			}
 			same := func(have StandingGrant) bool { return have.Tool == g.Tool && have.Digest == g.Digest }
 			if !slices.ContainsFunc(all, same) { // several calls may have one pattern
@@ -184,7 +173,13 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 			}
 		}
 	}
-	return all, nil
+	return all
+}
+
+// mask returns arguments of a tool with secrets masked, by the definition of the request's run.
+func (t *attempt) mask(tool string, args json.RawMessage) string {
+	spec, _ := t.def.Tool(tool)
+	return mask.JSON(args, spec.Schema)
 }
 
 // DeleteStanding deletes the standing grants that a run has given: without the run's record of them, which the deletion
@@ -215,25 +210,6 @@ func DeleteStanding(ctx context.Context, t store.Table, tenant, agentName, run s
 		if r.Cursor = page.Cursor; r.Cursor == "" {
 			return nil
 		}
-	}
-}
-
-// argsMasker returns a function that masks secrets in arguments, by the definition of the request's run. It loads the
-// definition on first use.
-func (d *Desk) argsMasker(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
-	var def *agent.Definition
-	return func(tool string, args json.RawMessage) (string, error) {
-		if def == nil {
-			l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
-			if err != nil {
-				return "", err
-			}
-			if def, err = d.Definitions(ctx, a.Tenant, l.State.Definition); err != nil {
-				return "", fmt.Errorf("decide approval %s: %w", a.ID, err)
-			}
-		}
-		t, _ := def.Tool(tool)
-		return mask.JSON(args, t.Schema), nil
 	}
 }
 

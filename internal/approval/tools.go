@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
@@ -188,54 +187,60 @@ func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolP
 	return conditionsHold(ctx, t, PermitOp(tenant, p, false), "approval "+p.Approval)
 }
 
-// toolPlaces returns the indexes in Permissions of the tool that a decision names by either name. For "" it returns all
-// tools, of a pending request only the undecided ones.
-func (a Approval) toolPlaces(tool string) (places []int) {
-	for i, p := range a.Permissions {
-		isMeant := tool == p.Tool || tool == p.Name
+// named returns the tools that a decision names by either name. For "" it returns all tools, of a pending request only
+// the undecided ones. There are none of a request about a call.
+func (a Approval) named(tool string) []Permission {
+	if a.Kind != KindTools {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(a.Permissions), func(p Permission) bool {
 		if tool == "" {
-			isMeant = p.Verdict == "" || a.Status != Pending
+			return p.Verdict != "" && a.Status == Pending
 		}
-		if a.Kind == KindTools && isMeant {
-			places = append(places, i)
-		}
-	}
-	return places
-}
-
-func (a Approval) undecidedPlaces(places []int) []int {
-	return slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
-}
-
-// hasSameVerdicts reports whether the tools at these places have the verdict that r gives. If r names no tool, an equal
-// earlier decision of the same person counts as well.
-func (a Approval) hasSameVerdicts(r DecisionInput, places []int) bool {
-	same := slices.DeleteFunc(slices.Clone(a.Decisions), func(d Decision) bool { return !d.matches(a.Kind, r) })
-	if r.Action == Fail || r.Tool == "" && hasDecisionBy(same, r.By.ID) {
-		return hasDecisionBy(same, r.By.ID)
-	}
-	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool {
-		p := a.Permissions[i]
-		about := func(d Decision) bool { return slices.Contains(d.Tools, p.Tool) }
-		return p.Verdict != run.DecisionAction(r.Action).Verdict() || !slices.ContainsFunc(same, about)
+		return tool != p.Tool && tool != p.Name
 	})
 }
 
-// withCurrentToolGrants recomputes what standing grants of the tools would cover from the run and its definition. The
-// stored item is not trusted for that.
-func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval) (Approval, error) {
-	def, s, _, err := d.loadCall(ctx, a)
-	if err != nil {
-		return a, err
+// undecided returns the undecided ones of the tools that a decision names.
+func (a Approval) undecided(tool string) []Permission {
+	return slices.DeleteFunc(a.named(tool), func(p Permission) bool { return p.Verdict != "" })
+}
+
+// hasSameVerdicts reports whether the named tools have the verdict that n gives. If n names no tool, an equal earlier
+// decision of the same person counts as well.
+func (a Approval) hasSameVerdicts(n Decision, tool string) bool {
+	same := slices.DeleteFunc(slices.Clone(a.Decisions), func(d Decision) bool { return !d.equals(n) })
+	if n.Action == Fail || tool == "" && hasDecisionBy(same, n.By) {
+		return hasDecisionBy(same, n.By)
+	}
+	named := a.named(tool)
+	return len(named) > 0 && !slices.ContainsFunc(named, func(p Permission) bool {
+		about := func(d Decision) bool { return slices.Contains(d.Tools, p.Tool) }
+		return p.Verdict != run.DecisionAction(n.Action).Verdict() || !slices.ContainsFunc(same, about)
+	})
+}
+
+// readGrants recomputes from the run what standing grants would cover, and what the approval of a call grants besides
+// the call. The stored item is not trusted for that.
+func (t *attempt) readGrants() {
+	a, c := &t.decided, t.call
+	if a.Kind == KindCall {
+		if a.Permissions = nil; t.isWaiting() {
+			c.Input = a.Args
+			current := NewCallRequest(t.def, &t.loaded.State, c)
+			a.Scope, a.Grants, a.Permissions = current.Scope, current.Grants, current.Permissions
+			t.grants.Asked, t.grants.Requesters = c.Wait.Since, t.loaded.State.RequestersAt(c.Wait.Contributors)
+			t.grants.Edited = a.OriginalArgs != nil || t.call.Editor() != ""
+		}
+		return
 	}
 	var current Approval
-	for _, open := range s.OpenRequests() {
+	for _, open := range t.loaded.State.OpenRequests() {
 		if open.Approval == a.ID {
-			current = NewToolsRequest(def, s, open)
-			a.origin = requestOrigin{at: open.Since, requesters: s.RequestersAt(open.Contributors)}
+			current = NewToolsRequest(t.def, &t.loaded.State, open)
+			t.grants.Asked, t.grants.Requesters = open.Since, t.loaded.State.RequestersAt(open.Contributors)
 		}
 	}
-	a.Permissions = slices.Clone(a.Permissions)
 	for i := range a.Permissions {
 		p := &a.Permissions[i]
 		p.Standing = nil
@@ -245,44 +250,38 @@ func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval) (Approval,
 			}
 		}
 	}
-	return a, nil
 }
 
-// tallyTools is tallyDecision for a request about tools. The event is nil if every tool needs more approvals.
-func (d *Desk) tallyTools(
-	ctx context.Context, a Approval, r DecisionInput, now time.Time,
-) (_ *run.Decided, _ Approval, err error) {
-	if r.Action == Approve && a.Grants == agent.GrantsStanding {
-		if a, err = d.withCurrentToolGrants(ctx, a); err != nil {
-			return nil, a, err
-		}
-	}
-	open := a.undecidedPlaces(a.toolPlaces(r.Tool))
-	fact := run.Decided{Approval: a.ID, Action: run.DecisionAction(r.Action), By: r.By.ID, Note: r.Note}
-	decision := r.decision(now)
-	for _, i := range open {
-		decision.Tools = append(decision.Tools, a.Permissions[i].Tool)
-	}
-	a.Decisions = append(slices.Clip(a.Decisions), decision)
+// tallyTools counts a decision about tools: each of them that has its quorum gets its verdict.
+func (t *attempt) tallyTools(ctx context.Context) error {
+	a, fact := &t.decided, t.fact
 	a.Permissions = slices.Clone(a.Permissions)
-	for _, i := range open {
+	if t.Action == Approve && a.Grants == agent.GrantsStanding {
+		if err := t.loadCall(ctx); err != nil {
+			return err
+		}
+		t.readGrants()
+	}
+	for _, p := range a.undecided(t.Tool) {
+		t.record.Tools = append(t.record.Tools, p.Tool)
+	}
+	a.Decisions = append(slices.Clip(a.Decisions), t.record)
+	fact.Call, fact.Action = "", run.DecisionAction(t.Action)
+	for i := range a.Permissions {
 		p := &a.Permissions[i]
-		granting := a.ApprovalsOf(*p)
-		if r.Action == Approve && len(granting) < p.Quorum {
+		approvals := a.ApprovalsOf(*p)
+		if !slices.Contains(t.record.Tools, p.Tool) || t.Action == Approve && len(approvals) < p.Quorum {
 			continue
 		}
 		p.Verdict = fact.Action.Verdict()
 		fact.Tools = append(fact.Tools, p.Tool)
-		for _, v := range granting {
-			if r.Action == Approve && v.By != r.By.ID && !slices.Contains(fact.With, v.By) {
+		for _, v := range approvals {
+			if t.Action == Approve && v.By != t.By.ID && !slices.Contains(fact.With, v.By) {
 				fact.With = append(fact.With, v.By)
 			}
 		}
 	}
-	if len(fact.Tools) == 0 && r.Action != Fail {
-		return nil, a, a.checkToolGrantBounds(nil, r, open, now)
-	}
-	switch r.Action {
+	switch t.Action {
 	case Approve:
 		fact.Once, fact.Standing = a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
 		if a.FourEyes { // the model reads a note, which makes its author a requester, who may not approve
@@ -295,10 +294,11 @@ func (d *Desk) tallyTools(
 		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })
 	}
 	switch {
-	case r.Action == Fail:
+	case len(fact.Tools) == 0 && t.Action != Fail:
+		t.fact = nil
+	case t.Action == Fail:
 		a.Status = Cancelled
 	case has(""):
-		a.Status = Pending
 	case has(run.ToolGranted):
 		a.Status = Approved
 	case has(run.ToolDenied):
@@ -306,5 +306,5 @@ func (d *Desk) tallyTools(
 	default:
 		a.Status = Cancelled
 	}
-	return &fact, a, a.checkToolGrantBounds(&fact, r, open, now)
+	return nil
 }

@@ -205,7 +205,7 @@ func (s *documentBuilder) warnings() (all facts) {
 		all.add("was", textf("when it was asked before, %1",
 			s.checkedText(k.Tool, k.Was.Args, k.Was.Content, k.Was.IsError, k.Was.At)))
 	}
-	most, known := s.a.MostApprovers()
+	most, known := mostApprovers(s.a)
 	asks := s.a.Kind == approval.KindCall || s.a.Kind == approval.KindInput
 	if asks && known && most < s.a.Quorum && s.a.Status == approval.Pending {
 		all.add("too few", ownText(fmt.Sprintf(
@@ -222,6 +222,20 @@ func (s *documentBuilder) warnings() (all facts) {
 		all.add("edited", textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
 	}
 	return all
+}
+
+// mostApprovers returns how many people can approve the request at most. known = a set has only names.
+func mostApprovers(a approval.Approval) (most int, known bool) {
+	approvers, above := a.ApproversAt(a.ExpiresAt)
+	named := slices.DeleteFunc(append([][]string{approvers}, above...), func(set []string) bool {
+		return slices.ContainsFunc(set, func(id string) bool { return strings.HasPrefix(id, "group:") })
+	})
+	people := slices.Compact(slices.Sorted(slices.Values(slices.Concat(named...))))
+	people = slices.DeleteFunc(people, func(id string) bool {
+		lacks := func(set []string) bool { return !slices.Contains(set, id) }
+		return slices.ContainsFunc(named, lacks) || a.FourEyes && slices.Contains(a.Requesters, id)
+	})
+	return len(people), len(named) > 0
 }
 
 func (s *documentBuilder) whoRows() (all facts) {

@@ -151,8 +151,10 @@ func (s *pageServer) reviewEdit(ctx context.Context, v visit, form map[string]st
 	}
 	edited, err := restoreArgs(v.a, known, string(args))
 	if err == nil {
-		edit := approval.DecisionInput{Action: approval.Edit, Args: edited, By: v.by, Via: v.via}
-		err = s.Desk.CheckEdit(ctx, v.a, edit)
+		_, err = s.Desk.Decide(ctx, approval.DecisionInput{
+			Tenant: v.link.Tenant, ID: v.a.ID, Action: approval.Edit, Args: edited, Digest: v.a.Digest, By: v.by, Via: v.via,
+			Check: approval.Checked{},
+		})
 	}
 	if err != nil {
 		return shown, err

@@ -28,7 +28,6 @@ import (
 // PageDesk records decisions; *approval.Desk implements it.
 type PageDesk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	CheckEdit(ctx context.Context, a approval.Approval, r approval.DecisionInput) error
 	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 
