@@ -168,7 +168,7 @@ func (t *attempt) validate() error {
 	case a.Kind == KindTools && t.Tool != "" && len(a.named(t.Tool)) == 0:
 		problem = fmt.Sprintf("it does not ask about tool %q", t.Tool)
 	default:
-		return t.invalid
+		return nil
 	}
 	return fmt.Errorf("decide approval %s: %s: %w", t.ID, problem, ErrKind)
 }

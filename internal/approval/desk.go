@@ -85,7 +85,6 @@ type attempt struct {
 	now       time.Time
 	request   Approval
 	record    Decision          // the decision, as the request will keep it
-	invalid   error             // what is wrong with its JSON
 	confirmed run.Confirm       // what Confirm is or was called for
 	approved  bool              // of KindOutcome: the call was approved before it ran
 	loaded    *store.Loaded     // the request's run; nil = not loaded
@@ -192,13 +191,11 @@ func (t *attempt) read(ctx context.Context) (err error) {
 		By: t.By.ID, Via: t.Via, Action: t.Action, At: t.now, Note: t.Note, Digest: t.request.Digest, Grant: t.Grant,
 		Confirmed: t.confirmed,
 	}
-	switch t.invalid = nil; {
+	switch { // tally refuses JSON that is not valid
 	case t.Action == Edit:
-		if t.record.Args, err = jsonx.CompactJSON(t.Args, jsonx.JSONLimits{}); err != nil {
-			t.invalid = &policy.EditError{Problem: err.Error()}
-		}
+		t.record.Args, _ = jsonx.CompactJSON(t.Args, jsonx.JSONLimits{})
 	case t.Action == Approve && t.request.Kind == KindInput:
-		t.record.Args, t.invalid = policy.CompactAnswer(t.Result)
+		t.record.Args, _ = policy.CompactAnswer(t.Result)
 	case t.request.Kind == KindOutcome:
 		if t.record.Key = t.Key; t.Action != Rerun {
 			t.record.Args, _ = jsonx.MarshalVerbatim(t.Content) // a string always marshals

@@ -275,6 +275,9 @@ func (t *attempt) tallyApproval(ctx context.Context) error {
 	if t.Action == Edit {
 		// The arguments are checked against the schema and the deny rules as if the model had sent them, and get a digest of
 		// their own (A8). Editing resets all approvals. The approver must belong to the approvers of both actions.
+		if _, err = jsonx.CompactJSON(t.Args, jsonx.JSONLimits{}); err != nil {
+			return &policy.EditError{Problem: err.Error()}
+		}
 		is, err = policy.Amend(t.def, &t.loaded.State, t.call, t.record.Args, t.mayDecide, t.ValidateArgs)
 		if err != nil {
 			return err
