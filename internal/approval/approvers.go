@@ -40,7 +40,7 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 // newestApprover returns the person's part in the decision.
 func (t *attempt) newestApprover() run.Approver {
 	return run.Approver{
-		By: t.By.ID, Groups: t.By.Groups, At: t.now, Tools: t.record.Tools, Via: t.Via, Confirmed: t.confirmed,
+		By: t.By.ID, Groups: t.By.Groups, At: t.now, Tools: t.record.Tools, Via: t.Via, Confirmed: t.record.Confirmed,
 	}
 }
 

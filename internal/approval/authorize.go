@@ -17,20 +17,13 @@ import (
 // asked. The claim checks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
-// escalation they include the escalation's people. Of KindTools, see Permissions.
+// escalation they include the escalation's people, whether or not a process has recorded it. Of KindTools, see
+// Permissions.
 func (a Approval) ApproversAt(now time.Time) (approvers []string, above [][]string) {
-	return a.escalated(now, a.Approvers, a.EscalateTo, a.Above, a.AboveTo)
-}
-
-// escalated adds those who join the approvers and each set above, if the request has escalated. That depends on the
-// time alone: no process has to have recorded the escalation.
-func (a Approval) escalated(
-	now time.Time, approvers, to []string, above, aboveTo [][]string,
-) ([]string, [][]string) {
 	if a.EscalatesAt.IsZero() || now.Before(a.EscalatesAt) {
-		return approvers, above
+		return a.Approvers, a.Above
 	}
-	return slices.Concat(approvers, to), policy.WidenSets(above, aboveTo)
+	return slices.Concat(a.Approvers, a.EscalateTo), policy.WidenSets(a.Above, a.AboveTo)
 }
 
 // IsOpen reports whether the request can still be decided at that time.
@@ -92,8 +85,8 @@ func (a Approval) canDecideEach(p policy.Principal, tools []Permission, now time
 // CanDecideTool reports whether p is an approver of every call that asks for the tool.
 func (a Approval) CanDecideTool(p policy.Principal, t Permission, now time.Time) bool {
 	return !slices.ContainsFunc(t.Calls, func(b BlockedCall) bool {
-		approvers, above := a.escalated(now, b.Approvers, b.EscalateTo, b.Above, b.AboveTo)
-		return !policy.MayDecideEach(p, approvers, above)
+		a.Approvers, a.EscalateTo, a.Above, a.AboveTo = b.Approvers, b.EscalateTo, b.Above, b.AboveTo
+		return !a.CanDecide(p, now)
 	})
 }
 
@@ -135,7 +128,7 @@ func (t *attempt) authorizeApproval(a Approval) error {
 	if err := a.checkPerson(t.By); err != nil {
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, t.By.ID, err)
 	}
-	if c := a.ChannelsOf(t.Tool); !c.Count(t.Via, t.confirmed) {
+	if c := a.ChannelsOf(t.Tool); !c.Count(t.Via, t.record.Confirmed) {
 		return &ChannelError{ID: a.ID, Via: t.Via, Allowed: c}
 	}
 	return nil

@@ -47,7 +47,7 @@ type Desk struct {
 // what the person sent.
 type DecisionInput struct {
 	Tenant, ID string
-	Run, Call  string // without ID, what the decision is on: see PrepareDecision, and findOutcomeRequest
+	Run, Call  string // without ID, what the decision is on: see PrepareDecision, and findRequest
 	Action     Action
 	Tool       string          // of KindTools: the tool to decide, by either name; "" = every undecided tool
 	Args       json.RawMessage // Edit
@@ -82,14 +82,13 @@ type attempt struct {
 	checked run.Confirm // what Confirm was called for
 
 	// read anew if somebody else writes the request meanwhile
-	now       time.Time
-	request   Approval
-	record    Decision          // the decision, as the request will keep it
-	confirmed run.Confirm       // what Confirm is or was called for
-	approved  bool              // of KindOutcome: the call was approved before it ran
-	loaded    *store.Loaded     // the request's run; nil = not loaded
-	def       *agent.Definition // the run's; nil = not loaded
-	call      run.Call          // that the request is about; zero = not loaded
+	now      time.Time
+	request  Approval
+	record   Decision          // the decision, as the request will keep it
+	approved bool              // of KindOutcome: the call was approved before it ran
+	loaded   store.Loaded      // the request's run; zero = not loaded
+	def      *agent.Definition // the run's; see loadCall
+	call     run.Call          // that the request is about; zero = not loaded
 
 	// made by tally
 	decided Approval       // the request with the decision
@@ -148,8 +147,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 			t.Check[t.ID] = t.decided
 			return Approval{}, nil
 		}
-		if err == nil && t.confirmed != t.checked {
-			err, t.checked = t.Confirm(ctx, t.confirmed), t.confirmed
+		if err == nil && t.record.Confirmed != t.checked {
+			err, t.checked = t.Confirm(ctx, t.record.Confirmed), t.record.Confirmed
 		}
 		if err == nil {
 			err = t.commit(ctx)
@@ -167,41 +166,84 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 	}
 }
 
-// read reads the request that the decision is on, and of its run what authorizes the decision.
+// read reads the request that the decision is on, and of its run what authorizes the decision. It makes the record.
 func (t *attempt) read(ctx context.Context) (err error) {
-	t.now, t.loaded, t.def, t.call = t.Clock.Now().UTC().Truncate(time.Millisecond), nil, nil, run.Call{}
-	t.confirmed, t.unsure = "", false
+	t.now, t.loaded, t.call = t.Clock.Now().UTC().Truncate(time.Millisecond), store.Loaded{}, run.Call{}
 	if t.request, err = t.findRequest(ctx); err != nil {
 		return err
 	}
-	t.ID = t.request.ID
+	t.ID, t.unsure = t.request.ID, false
 	if as, ok := t.Check[t.ID]; ok {
 		t.request = as
 	}
-	if t.isUnchanged() {
-		t.Action, t.Args, t.Digest = Approve, nil, cmp.Or(t.Digest, t.request.Digest)
-	}
-	if err = t.addRunFacts(ctx); err != nil {
-		return err
-	}
-	if isApproving(t.Action) && t.needsApprover() && (t.Confirm != nil || t.Check != nil) {
-		t.confirmed = t.request.ChannelsOf(t.Tool).ConfirmationBy(t.Via)
-	}
+	a := t.request
 	t.record = Decision{
-		By: t.By.ID, Via: t.Via, Action: t.Action, At: t.now, Note: t.Note, Digest: t.request.Digest, Grant: t.Grant,
-		Confirmed: t.confirmed,
+		By: t.By.ID, Via: t.Via, Action: t.Action, At: t.now, Note: t.Note, Digest: a.Digest, Grant: t.Grant,
 	}
-	switch { // tally refuses JSON that is not valid
+	switch last := a.lastEdit(); { // the tally refuses JSON that is not valid
 	case t.Action == Edit:
 		t.record.Args, _ = jsonx.CompactJSON(t.Args, jsonx.JSONLimits{})
-	case t.Action == Approve && t.request.Kind == KindInput:
+		isRepeated := last >= 0 && (a.Status != Pending || a.Decisions[last].By == t.By.ID)
+		if a.Kind == KindCall && t.record.Args != nil && !isRepeated &&
+			jsonx.CanonicalText(t.record.Args) == jsonx.CanonicalText(a.Args) { // nothing is changed: an approval
+			t.Action, t.Args, t.Digest = Approve, nil, cmp.Or(t.Digest, a.Digest)
+			t.record.Action, t.record.Args = Approve, nil
+		}
+	case t.Action == Approve && a.Kind == KindInput:
 		t.record.Args, _ = policy.CompactAnswer(t.Result)
-	case t.request.Kind == KindOutcome:
+	case a.Kind == KindOutcome:
 		if t.record.Key = t.Key; t.Action != Rerun {
 			t.record.Args, _ = jsonx.MarshalVerbatim(t.Content) // a string always marshals
 		}
 	}
-	return nil
+	err = t.addRunFacts(ctx)
+	if isApproving(t.Action) && t.needsApprover() && (t.Confirm != nil || t.Check != nil) {
+		t.record.Confirmed = a.ChannelsOf(t.Tool).ConfirmationBy(t.Via)
+	}
+	return err
+}
+
+// findRequest returns the request that a decision is on. One that reports an outcome names it, its call, or both. Of a
+// call alone it is the request that was answered under the same key, else the newest one if the call has no earlier one.
+// A repeated answer about an earlier attempt is never taken for a later attempt: if there were several requests, it is a
+// *StaleError. A call that waits for no outcome is ErrNothing.
+func (t *attempt) findRequest(ctx context.Context) (Approval, error) {
+	asks := func(a Approval) bool { return a.Kind == KindOutcome && a.Run == t.Run && a.Call() == t.Call }
+	if t.ID != "" || t.Call == "" {
+		a, err := Get(ctx, t.Table, t.Tenant, t.ID)
+		switch outcome := slices.Contains(kinds[KindOutcome].actions, t.Action); {
+		case outcome && errors.Is(err, ErrNotFound):
+			err = fmt.Errorf("answer call %s: %w", t.Call, ErrNothing)
+		case outcome && err == nil && (a.Kind != KindOutcome || t.Call != "" && !asks(a)):
+			err = fmt.Errorf("answer call %s: approval %s: %w", t.Call, t.ID, ErrNothing)
+		}
+		return a, err
+	}
+	l, err := t.Journal.Load(ctx, t.Tenant, t.Run)
+	if err != nil {
+		return Approval{}, err
+	}
+	c, _ := l.State.Call(t.Call)
+	var found []Approval // the newest first
+	for ask := c.Asks; ask > 0; ask-- {
+		a, err := Get(ctx, t.Table, t.Tenant, run.ApprovalID(t.Run, c.ID, ask))
+		switch {
+		case err != nil && (ask == c.Asks || !errors.Is(err, ErrNotFound)):
+			return Approval{}, err
+		case err != nil || !asks(a):
+		case t.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == t.Key }):
+			return a, nil
+		default:
+			found = append(found, a)
+		}
+	}
+	switch {
+	case len(found) == 0 || found[0].ID != run.ApprovalID(t.Run, c.ID, c.Asks):
+		return Approval{}, fmt.Errorf("answer call %s: %w", t.Call, ErrNothing)
+	case len(found) > 1 && found[0].Status == Pending:
+		return Approval{}, &StaleError{Approval: found[0]}
+	}
+	return found[0], nil
 }
 
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
@@ -213,14 +255,16 @@ func (t *attempt) addRunFacts(ctx context.Context) error {
 	if !fourEyes && t.Action != Rerun {
 		return nil
 	}
-	if err := t.loadRun(ctx); err != nil {
+	l, err := t.Journal.Load(ctx, t.Tenant, a.Run)
+	if err != nil {
 		return err
 	}
+	t.loaded = l
 	c, _ := t.loaded.State.Call(a.Call())
 	if t.approved = c.Grant != nil; !fourEyes {
 		return nil
 	}
-	starters, err := Starters(ctx, t.Journal, *t.loaded)
+	starters, err := Starters(ctx, t.Journal, l)
 	others := slices.DeleteFunc(sortedSet(starters), func(id string) bool { return slices.Contains(a.Requesters, id) })
 	a.Requesters = slices.Concat(a.Requesters, others)
 	return err
@@ -230,11 +274,10 @@ func (t *attempt) addRunFacts(ctx context.Context) error {
 // requesters.
 func (d *Desk) Get(ctx context.Context, tenant, id string) (Approval, error) {
 	a, err := Get(ctx, d.Table, tenant, id)
-	if err != nil {
-		return a, err
+	t := attempt{Desk: d, DecisionInput: DecisionInput{Tenant: tenant, Action: Approve}, request: a}
+	if err == nil {
+		err = t.addRunFacts(ctx)
 	}
-	t := attempt{Desk: d, DecisionInput: DecisionInput{Action: Approve}, request: a}
-	err = t.addRunFacts(ctx)
 	return t.request, err
 }
 
@@ -257,31 +300,20 @@ func Starters(ctx context.Context, j *store.Journal, l store.Loaded) (starters [
 	}
 }
 
-// loadRun loads the request's run, once an attempt.
-func (t *attempt) loadRun(ctx context.Context) error {
-	if t.loaded != nil {
-		return nil
+// loadCall loads the run, its definition, and the call that the request is about.
+func (t *attempt) loadCall(ctx context.Context) (err error) {
+	if t.loaded.State.Run == "" {
+		if t.loaded, err = t.Journal.Load(ctx, t.Tenant, t.request.Run); err != nil {
+			return err
+		}
 	}
-	l, err := t.Journal.Load(ctx, t.request.Tenant, t.request.Run)
-	if err == nil {
-		t.loaded = &l
-	}
-	return err
-}
-
-// loadCall loads the request's run, its definition, and the call that the request is about, once an attempt.
-func (t *attempt) loadCall(ctx context.Context) error {
-	err := t.loadRun(ctx)
-	if err != nil {
-		return err
-	}
-	var known bool
 	if t.def, err = t.Definitions(ctx, t.Tenant, t.loaded.State.Definition); err != nil {
 		return fmt.Errorf("decide approval %s: %w", t.ID, err)
 	}
 	if t.loaded.State.Status == run.RunDone {
 		return ErrFinished
 	}
+	var known bool
 	if t.call, known = t.loaded.State.Call(t.request.Call()); !known {
 		return fmt.Errorf("decide approval %s: call %s: %w", t.ID, t.request.Call(), ErrNothing)
 	}

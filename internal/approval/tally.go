@@ -58,12 +58,7 @@ func (a Approval) ApprovalsOf(p Permission) []Decision {
 	return firstPerPerson(slices.DeleteFunc(slices.Clone(a.Decisions), other), Approve)
 }
 
-func peopleOf(all []Decision) (people []string) {
-	for _, d := range all {
-		people = append(people, d.By)
-	}
-	return people
-}
+func peopleOf(all []Decision) []string { return run.Map(all, func(d Decision) string { return d.By }) }
 
 func firstPerPerson(all []Decision, actions ...Action) (first []Decision) {
 	for _, d := range all {
@@ -153,18 +148,6 @@ func (a Approval) wasDecidedByPeople() bool {
 // equals reports whether n is the same decision, whoever made it.
 func (d Decision) equals(n Decision) bool {
 	return d.Action == n.Action && equalBounds(d.Grant, n.Grant) && bytes.Equal(d.Args, n.Args)
-}
-
-// isUnchanged reports whether the decision is an edit to equal arguments, which is an approval, and does not repeat an
-// edit.
-func (t *attempt) isUnchanged() bool {
-	a := t.request
-	if last := a.lastEdit(); a.Kind != KindCall || t.Action != Edit ||
-		last >= 0 && (a.Status != Pending || a.Decisions[last].By == t.By.ID) {
-		return false
-	}
-	_, err := jsonx.CompactJSON(t.Args, jsonx.JSONLimits{})
-	return err == nil && jsonx.CanonicalText(t.Args) == jsonx.CanonicalText(a.Args)
 }
 
 // tally adds the decision to the request, and makes the fact for the run. There is no fact if the quorum takes more
