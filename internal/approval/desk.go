@@ -61,7 +61,8 @@ type DecisionInput struct {
 	// outcome without ID, the same key is the same answer to the same request.
 	Key   string
 	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
-	// Check, if not nil, has the decision authorized and validated only: nothing is recorded, and the Approval is none.
+	// Check, if not nil, has the decision authorized, validated and tallied only, as if it were confirmed: nothing is
+	// recorded, and the Approval is none.
 	Check Checked
 
 	// Confirm checks what the policy wants besides: that the person has signed in, or the typed code, which it uses up.
@@ -121,7 +122,7 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		switch {
 		case err != nil:
 		case ended:
-			if same || t.request.Status == Voided { // who decided or voided it may have crashed before this
+			if same || t.request.Status == Voided { // the process that decided or voided it may have crashed before this
 				err = d.resumeRun(ctx, t.request)
 			}
 			if !same {
@@ -166,7 +167,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 	}
 }
 
-// read reads the request that the decision is on, and of its run what authorizes the decision. It makes the record.
+// read reads the request that the decision is on, and of its run what authorizes the decision. It makes the record of
+// the decision. An edit to equal arguments is an approval.
 func (t *attempt) read(ctx context.Context) (err error) {
 	t.now, t.loaded, t.call = t.Clock.Now().UTC().Truncate(time.Millisecond), store.Loaded{}, run.Call{}
 	if t.request, err = t.findRequest(ctx); err != nil {
@@ -180,12 +182,12 @@ func (t *attempt) read(ctx context.Context) (err error) {
 	t.record = Decision{
 		By: t.By.ID, Via: t.Via, Action: t.Action, At: t.now, Note: t.Note, Digest: a.Digest, Grant: t.Grant,
 	}
-	switch last := a.lastEdit(); { // the tally refuses JSON that is not valid
+	switch last := a.lastEdit(); { // tally refuses JSON that is not valid
 	case t.Action == Edit:
 		t.record.Args, _ = jsonx.CompactJSON(t.Args, jsonx.JSONLimits{})
 		isRepeated := last >= 0 && (a.Status != Pending || a.Decisions[last].By == t.By.ID)
 		if a.Kind == KindCall && t.record.Args != nil && !isRepeated &&
-			jsonx.CanonicalText(t.record.Args) == jsonx.CanonicalText(a.Args) { // nothing is changed: an approval
+			jsonx.CanonicalText(t.record.Args) == jsonx.CanonicalText(a.Args) {
 			t.Action, t.Args, t.Digest = Approve, nil, cmp.Or(t.Digest, a.Digest)
 			t.record.Action, t.record.Args = Approve, nil
 		}
@@ -259,9 +261,8 @@ func (t *attempt) addRunFacts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.loaded = l
-	c, _ := t.loaded.State.Call(a.Call())
-	if t.approved = c.Grant != nil; !fourEyes {
+	c, _ := l.State.Call(a.Call())
+	if t.loaded, t.approved = l, c.Grant != nil; !fourEyes {
 		return nil
 	}
 	starters, err := Starters(ctx, t.Journal, l)

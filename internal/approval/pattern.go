@@ -106,8 +106,8 @@ func (t *attempt) tallyGrants() error {
 	return nil
 }
 
-// permitted returns the tools of which the decision gives standing grants, or the call's tool, as far as people have
-// approved them.
+// permitted returns the tools of which the decision gives a standing grant, the call's of a request about a call. They
+// have no verdict as long as the quorum takes more people.
 func (t *attempt) permitted() []Permission {
 	a := t.decided
 	if !isApproving(t.Action) || a.Grants != agent.GrantsStanding {

@@ -239,7 +239,7 @@ func (t *attempt) tallyOutcome(ctx context.Context) error {
 // tool, and an edit only its own arguments. If an approval grants the exact arguments, an edit grants the edited ones.
 func (t *attempt) tallyApproval(ctx context.Context) error {
 	err := t.loadCall(ctx)
-	if err != nil && (t.Action == Edit || !errors.Is(err, store.ErrNoBlob)) { // else the run cannot go on anyway
+	if err != nil && (t.Action == Edit || !errors.Is(err, store.ErrNoBlob)) { // without a blob it cannot go on anyway
 		return err
 	}
 	a, fact := t.request, t.fact

@@ -88,6 +88,8 @@ func TestA26ACodeConfirms(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, without.status)
 	require.Contains(t, without.body, "type the code that was sent to you, or ask for one")
 	require.Contains(t, w.pressButton(at, "approve", "code", "12345678").body, "Ask for a new one")
+	review := w.pressButton(at, "review", "args", `{"amount": 3, "to": "eva"}`)
+	require.Contains(t, review.body, "Look at what you change", "a review decides nothing and takes no code")
 	require.Empty(t, slack.sent, "looking and trying sends nothing")
 
 	sent := w.pressButton(at, "code", "note", "fine")
