@@ -247,11 +247,17 @@ func (sr *scriptedRun) reserveResult(name string, x executionKey) int {
 		before := executionKey{x.call, i}
 		switch _, ok := sr.resultIndex[before]; {
 		case ok:
-		case i <= len(own):
-			sr.resultIndex[before] = own[i-1]
-			sr.usedResults[name]++
 		case len(own) > 0:
-			sr.resultIndex[before] = own[len(own)-1]
+			used := map[int]bool{} // fewer than executions: a rerun after a crash has the result of the one before
+			for of, at := range sr.resultIndex {
+				if of.call == x.call {
+					used[at] = true
+				}
+			}
+			sr.resultIndex[before] = own[min(len(used), len(own)-1)]
+			if len(used) < len(own) {
+				sr.usedResults[name]++
+			}
 		default:
 			sr.resultIndex[before] = sr.usedResults[name]
 			sr.usedResults[name]++
