@@ -203,8 +203,6 @@ func (c *checker) limits(at string, l Limits) {
 		c.that(p.Tokens >= 0 && (p.Tokens > 0 || p.USD > 0), at+".period",
 			"got neither tokens nor usd, want one of them, above zero")
 	}
-	c.that(l.OnBudget != OnBudgetAsk || l.Tokens > 0 || l.USD > 0 || l.Period != nil, at+".onBudget",
-		"got ask, want tokens, usd or period beside it: there is no budget to be used up")
 }
 
 // amount checks money; nil is none.

@@ -42,7 +42,8 @@ func TestTenantBudget(t *testing.T) {
 	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["TenantBudget"] = "340 tokens/month" })
 	ana := d.anaClient()
 	def := refundsAgent(t)
-	def.Limits.OnBudget, def.Limits.Tokens = agent.OnBudgetAsk, 1_000_000
+	def.Limits.OnBudget = agent.OnBudgetAsk
+	require.NoError(t, def.Check(), "no other budget is needed")
 	start := func(key string) run.AgentState {
 		return d.start(runtime.Start{Tenant: acme, Agent: def, Key: key}, "A wheel of my chair is broken. Order 1002.")
 	}
