@@ -197,10 +197,10 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 }
 
 // Import makes the people of the tenants that a document names, and the workspaces of these, those of the document.
-// What is not in it any more is removed; tenants that it does not name keep theirs. A hundred changes are one write, so
-// that nobody's Slack id is two people's meanwhile. It counts the items it wrote and removed; a document that is
-// imported again writes none. Its error is a *ReadError where the document is wrong: nothing is written then. After any
-// other error the counts mean nothing, and the same import may be repeated.
+// What is not in it any more is removed; tenants that it does not name keep theirs. A hundred changes are one write,
+// beginning with Slack ids that change hands, so that none is two people's meanwhile. It counts the items it wrote and
+// removed; a document that is imported again writes none. Its error is a *ReadError where the document is wrong: nothing
+// is written then. After any other error the counts mean nothing, and the same import may be repeated.
 func Import(ctx context.Context, t store.Table, data []byte) (written, removed int, err error) {
 	book, err := Read(data)
 	if err != nil {
@@ -211,33 +211,38 @@ func Import(ctx context.Context, t store.Table, data []byte) (written, removed i
 		return 0, 0, err
 	}
 	put := func(pk string, wanted map[string]json.RawMessage, mine func(body json.RawMessage) bool) error {
-		stored, err := storedBodies(ctx, t, pk)
-		if err != nil {
-			return err
-		}
-		for sk, body := range stored {
-			if _, ok := wanted[sk]; !ok && !isNull(body) && mine(body) {
-				wanted[sk] = json.RawMessage("null")
+		for range 3 { // an import at the same time may add to it
+			stored, err := storedBodies(ctx, t, pk)
+			if err != nil {
+				return err
+			}
+			for sk, body := range stored {
+				if _, ok := wanted[sk]; !ok && !isNull(body) && mine(body) {
+					wanted[sk] = json.RawMessage("null")
+				}
+			}
+			var ops []store.Op
+			for _, sk := range importOrder(stored, wanted) {
+				if bytes.Equal(stored[sk], wanted[sk]) {
+					continue
+				}
+				ops = append(ops, putBody(pk, sk, wanted[sk]))
+				if isNull(wanted[sk]) {
+					removed++
+				} else {
+					written++
+				}
+			}
+			if len(ops) == 0 {
+				return nil
+			}
+			for some := range slices.Chunk(ops, store.MaxOps) {
+				if err := t.Write(ctx, some...); err != nil {
+					return fmt.Errorf("write %s to %s: %w", some[0].Item.Key.SK, some[len(some)-1].Item.Key.SK, err)
+				}
 			}
 		}
-		var ops []store.Op
-		for _, sk := range slices.Sorted(maps.Keys(wanted)) {
-			if bytes.Equal(stored[sk], wanted[sk]) {
-				continue
-			}
-			ops = append(ops, putBody(pk, sk, wanted[sk]))
-			if isNull(wanted[sk]) {
-				removed++
-			} else {
-				written++
-			}
-		}
-		for some := range slices.Chunk(ops, store.MaxOps) {
-			if err := t.Write(ctx, some...); err != nil {
-				return fmt.Errorf("write %s to %s: %w", some[0].Item.Key.SK, some[len(some)-1].Item.Key.SK, err)
-			}
-		}
-		return nil
+		return fmt.Errorf("somebody else imports at the same time: %w", store.ErrConflict)
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(doc.Tenants)) {
 		people := map[string]json.RawMessage{}
@@ -273,4 +278,30 @@ func Import(ctx context.Context, t store.Table, data []byte) (written, removed i
 		return written, removed, fmt.Errorf("import the workspaces: %w", err)
 	}
 	return written, removed, nil
+}
+
+// importOrder returns the keys of what is wanted: first the people among whom Slack ids change hands, so that one write
+// has them.
+func importOrder(stored, wanted map[string]json.RawMessage) []string {
+	owners := func(bodies map[string]json.RawMessage) map[string]string {
+		owner := map[string]string{}
+		for id, body := range bodies {
+			if p, err := readPerson(id, body, nil); err == nil {
+				owner[p.Slack] = id
+			}
+		}
+		return owner
+	}
+	before, moves := owners(stored), map[string]bool{}
+	for slack, id := range owners(wanted) {
+		if other := before[slack]; slack != "" && other != "" && other != id {
+			moves[id], moves[other] = true, true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(wanted), func(a, b string) int {
+		if moves[a] != moves[b] {
+			return map[bool]int{true: -1, false: 1}[moves[a]]
+		}
+		return cmp.Compare(a, b)
+	})
 }

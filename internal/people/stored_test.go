@@ -90,10 +90,27 @@ func (r readable) Write(ctx context.Context, ops ...store.Op) error {
 // Slack ids that change hands are never two people's, for whom an import that broke off would keep everybody out.
 func TestSlackIDsChangeHandsAtOnce(t *testing.T) {
 	table := readable{store.NewMemory(), t}
-	for _, of := range [][2]string{{"U0ONE", "U0TWO"}, {"U0TWO", "U0ONE"}} {
-		requireImport(t, table, fmt.Sprintf(
-			`{"tenants": {"acme": {"user:ana": {"slack": %q}, "user:ben": {"slack": %q}}}}`, of[0], of[1]), 2, 0)
+	others := ""
+	for i := range store.MaxOps {
+		others += fmt.Sprintf(`"user:m%d": ["group:%%[3]s"], `, i)
 	}
+	for group, of := range map[string][2]string{"a": {"U0ONE", "U0TWO"}, "b": {"U0TWO", "U0ONE"}} {
+		requireImport(t, table, fmt.Sprintf(
+			`{"tenants": {"acme": {"user:ana": {"slack": %[1]q}, `+others+`"user:zoe": {"slack": %[2]q}}}}`, of[0], of[1], group), store.MaxOps+2, 0)
+	}
+}
+
+// Of two imports at once one wins: who is only in the other one is not known, and nobody's Slack id is two people's.
+func TestTwoImportsAtOnce(t *testing.T) {
+	at := fault.NewTable(store.NewMemory())
+	at.Once(fault.IsWrite, fault.Before(func() error {
+		_, _, err := people.Import(t.Context(), at.Table, []byte(`{"tenants": {"acme": {"user:ana": {"slack": "U0ONE"}}}}`))
+		return err
+	}))
+	requireImport(t, at, `{"tenants": {"acme": {"user:ben": {"slack": "U0ONE"}}}}`, 1, 1)
+	list, err := people.List(t.Context(), at, "acme")
+	require.NoError(t, err)
+	require.Equal(t, []string{"user:ben"}, ids(list))
 }
 
 // A document that is wrong writes nothing, and an item that is damaged lets nobody of its tenant act.
