@@ -124,7 +124,8 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 }
 
 // unseen returns the newest messages, which no inference has carried yet, without what the reply itself added behind
-// its turn: why it was refused, or which calls it left out. own counts these, which are no reason to ask the model.
+// its turn: why it was refused, or which calls it left out. own counts these, which are no reason to ask the model. What
+// a run has of its own before its first inference is no reply's, but perhaps its builder's.
 func unseen(s *run.AgentState) (news []run.Message, own int) {
 	all := s.Messages.All()
 	i := len(all)
@@ -132,7 +133,7 @@ func unseen(s *run.AgentState) (news []run.Message, own int) {
 		i--
 	}
 	for _, m := range all[i:] {
-		if i > 0 && m.Source.SameEvent(all[i-1].Source) {
+		if i > 0 && m.Source.SameEvent(all[i-1].Source) && (s.Inferences > 0 || m.Source.Run != "") {
 			own++
 		} else {
 			news = append(news, m)
