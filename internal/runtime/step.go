@@ -277,6 +277,11 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	default:
 		return a.endTurn(ctx, q.action.End)
 	}
+	if def.SystemPrompt == agent.SystemEveryInference && q.action.Lifecycle != next.Lifecycle { // it is the summary now
+		if q.system, err = a.buildContext(ctx, q.action); err != nil {
+			return a.endBadContext(ctx, err)
+		}
+	}
 	req, digest, err := a.buildRequest(ctx, q)
 	if err == nil {
 		req, err = a.withPrompt(ctx, q.action, req)
@@ -293,7 +298,7 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 		return a.requestFailed(ctx, err, requests, whole)
 	}
 	planned := policy.PlanReply(def, &d.State, reply, requests, digest)
-	replied := prompt.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
+	replied := prompt.Narrowed(q.action, def, prompt.KeepSystem(def, planned, q.system))
 	replied.Room = q.left.Room(def)
 	if !q.action.Exhausted || def.Limits.Validators != agent.ValidatorsNotExhausted {
 		if replied, err = a.checkOutput(ctx, replied, fits); err != nil {
