@@ -53,8 +53,8 @@ func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept b
 }
 
 // ShowMessages returns a conversation as a request shows it. Media that an inference has carried are replaced by text,
-// so that each is shown to one successful call. Results before the newest compressAfter messages are shortened (presets
-// 6). No message is changed in place, and seenCounts stay. The call's stored result is whole.
+// so that each is shown to one successful call. Results before the newest compressAfter messages are shortened, but no
+// placeholders (presets 6). No message is changed in place, and seenCounts stay. The call's stored result is whole.
 func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
 	old := 0
 	if d.Context.CompressAfter > 0 {
@@ -69,7 +69,7 @@ func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message
 				shown = run.Text{Text: agent.TextMediaSeen(d, b)}
 			}
 		case run.ToolResult:
-			if i < old {
+			if c, known := s.Call(b.ID); i < old && (!known || !c.Open()) {
 				shown = compressResult(b, say)
 			}
 		}
