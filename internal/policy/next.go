@@ -91,6 +91,9 @@ func owesReply(s *run.AgentState) bool {
 		return false
 	}
 	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == run.PlanDone
+	if s.Built && s.Inferences == 0 && s.From != nil && s.From.Kind == run.OriginContinues { // its messages may be seen
+		began = s.Plan.Stage == run.PlanDone
+	}
 	_, own := unseen(s)
 	return s.Plan.Active() || s.Unseen-own > s.Plan.Answered || s.NeedsMessages || s.Correction.IsPending() || !began
 }

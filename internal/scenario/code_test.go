@@ -42,8 +42,12 @@ var deskHooks = hook.Set{Builders: map[string]hook.Builder{
 	"desk.introduce": func(context.Context, hook.BuildInput) (hook.Built, error) {
 		return hook.Built{System: "Be kind.", Messages: []hook.Message{{Block: run.Text{Text: "Somebody comes in."}}}}, nil
 	},
-	"desk.rules": func(context.Context, hook.BuildInput) (hook.Built, error) {
-		return hook.Built{Messages: []hook.Message{{Block: run.Text{Text: "You know the rules."}, Seen: 1}, {Block: run.Text{Text: "Somebody comes in."}}}}, nil
+	"desk.rules": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
+		messages := []hook.Message{{Block: run.Text{Text: "You know the rules."}, Seen: 1}, {Block: run.Text{Text: "Somebody comes in."}}}
+		if strings.Contains(string(in.Input), "nobody") {
+			messages = messages[:1]
+		}
+		return hook.Built{Messages: messages}, nil
 	},
 	"desk.caller": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
 		return hook.Built{System: fmt.Sprintf("%s is asked by %q.", in.Agent, in.Caller)}, nil
