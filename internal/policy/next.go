@@ -90,13 +90,14 @@ func owesReply(s *run.AgentState) bool {
 	if _, exits := s.Exit(); exits {
 		return false
 	}
-	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == run.PlanDone
-	if s.Built && s.Inferences == 0 && s.From != nil && s.From.Kind == run.OriginContinues { // its messages may be seen
-		began = s.Plan.Stage == run.PlanDone
-	}
+	began := s.Prior+s.Inferences > 0 && !isBuiltOnly(s) || s.Plan.Stage == run.PlanDone
 	_, own := unseen(s)
 	return s.Plan.Active() || s.Unseen-own > s.Plan.Answered || s.NeedsMessages || s.Correction.IsPending() || !began
 }
+
+// isBuiltOnly reports whether the run has its builder's messages, some of which may count as seen, and no reply since it
+// began or continued another one.
+func isBuiltOnly(s *run.AgentState) bool { return s.Built && s.Inferences == 0 && s.System == "" }
 
 // mustDelayEnd reports whether another reply of the model would now end the run, or sum it up. While calls are open
 // only errors end a run (presets 3); any other end waits for the calls. A run whose children have been promised all
@@ -127,8 +128,7 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 }
 
 // unseen returns the newest messages, which no inference has carried yet, without what the reply itself added behind
-// its turn: why it was refused, or which calls it left out. own counts these, which are no reason to ask the model. What
-// a run has of its own before its first inference is no reply's, but perhaps its builder's.
+// its turn: why it was refused, or which calls it left out. own counts these, which are no reason to ask the model.
 func unseen(s *run.AgentState) (news []run.Message, own int) {
 	all := s.Messages.All()
 	i := len(all)
@@ -136,7 +136,7 @@ func unseen(s *run.AgentState) (news []run.Message, own int) {
 		i--
 	}
 	for _, m := range all[i:] {
-		if i > 0 && m.Source.SameEvent(all[i-1].Source) && (s.Inferences > 0 || m.Source.Run != "") {
+		if i > 0 && m.Source.SameEvent(all[i-1].Source) && !isBuiltOnly(s) {
 			own++
 		} else {
 			news = append(news, m)
