@@ -306,8 +306,7 @@ func TestTicket(t *testing.T) {
 	problemIn(t, b.do(input, `{"decisions":[{"target":"from","action":"resume"}]}`), 404, web.CallNotFound)
 	problemIn(t, b.do(input, `{"answers":[{"call":"c1","rerun":true}]}`), 409, web.WrongKind)
 	for range 2 {
-		got := b.do(input, `{"decisions":[{"target":"from-where","id":"d1","action":"resume","result":"savings"}]}`)
-		require.Equal(t, 202, got.status, got.body)
+		b.ask(input, `{"decisions":[{"target":"from-where","id":"d1","action":"resume","result":"savings"}]}`, 202)
 	}
 	for r = b.waitUntilParked(one.ID); r.Status != run.RunDone; {
 		r = b.waitUntilParked(one.ID)
@@ -318,8 +317,7 @@ func TestTicket(t *testing.T) {
 	for _, body := range []string{
 		`{"decisions":[{"target":"from-where","action":"cancel"}]}`, `{"decisions":[{"target":"nobody","action":"resume"}]}`, `{"answers":[{"call":"c1","result":"x"}]}`,
 	} {
-		got := b.do(input, body)
-		require.Equal(t, 202, got.status, got.body)
+		got := b.ask(input, body, 202)
 		require.Contains(t, got.body, `"applied":false`)
 	}
 }

@@ -262,7 +262,19 @@ func (b *bench) do(line, body string, headers ...string) answer {
 	resp := must(b.server.Client().Do(r))
 	defer resp.Body.Close()
 	data := must(io.ReadAll(resp.Body))
-	return answer{resp.StatusCode, resp.Header, string(data)}
+	a := answer{resp.StatusCode, resp.Header, string(data)}
+	if d := readDocument(b.t); method != http.MethodHead {
+		d.check(d.served(r), a)
+	}
+	return a
+}
+
+// ask makes a request whose answer has the status.
+func (b *bench) ask(line, body string, status int, headers ...string) answer {
+	b.t.Helper()
+	got := b.do(line, body, headers...)
+	require.Equal(b.t, status, got.status, got.body)
+	return got
 }
 
 // start starts a run and follows it until it is done or waits.

@@ -11,15 +11,14 @@ import (
 	"github.com/countersign/countersign/internal/web"
 )
 
-func (d *document) journal(t *testing.T) {
-	const op = "GET /v1/runs/{id}/journal"
+func readJournals(t *testing.T) {
 	b := newBench(t, pay)
 	at := "GET /v1/runs/" + b.waitUntilParked(b.start("k").ID).ID + "/journal"
 	for _, query := range []string{"", "?cursor=1", "?limit=1", "?cursor=100"} {
-		d.ask(t, b, op, at+query, "", http.StatusOK)
+		b.ask(at+query, "", http.StatusOK)
 	}
 	for _, bad := range []string{"cursor=-1", "cursor=x", "cursor=1000000000000", "limit=0", "cursor=1&cursor=2", "from=1"} {
-		d.ask(t, b, op, at+"?"+bad, "", http.StatusBadRequest)
+		b.ask(at+"?"+bad, "", http.StatusBadRequest)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -125,12 +124,10 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 	require.Len(t, settled.Items, 1)
 	require.Equal(t, root.ID, settled.Items[0].Root)
 
-	d := readDocument(t)
-	for op, line := range map[string]string{
-		"GET /v1/approvals": "?root=" + root.ID, "GET /v1/approvals/{id}": "/" + child.Waiting[0].Approval,
-		"GET /v1/runs": "?root=" + root.ID, "GET /v1/runs/{id}": "/" + child.ID,
+	for _, path := range []string{
+		"approvals?root=" + root.ID, "approvals/" + child.Waiting[0].Approval, "runs?root=" + root.ID, "runs/" + child.ID,
 	} {
-		d.ask(t, b, op, strings.TrimSuffix(op, "/{id}")+line, "", http.StatusOK)
+		b.ask("GET /v1/"+path, "", http.StatusOK)
 	}
 }
 
@@ -185,8 +182,7 @@ func TestWhoStartsTheRootAgainIsARequesterBelow(t *testing.T) {
 	b.startedBy(di, "k")
 	decide := func(who string, status int) {
 		t.Helper()
-		got := b.do(real("POST /v1/approvals/{id}/decision", grandchild), `{"action": "approve"}`, web.AsHeader, who)
-		require.Equal(t, status, got.status, got.body)
+		b.ask(real("POST /v1/approvals/{id}/decision", grandchild), `{"action": "approve"}`, status, web.AsHeader, who)
 	}
 	decide(di, http.StatusForbidden)
 	decide(bo, http.StatusOK)

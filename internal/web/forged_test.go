@@ -344,8 +344,7 @@ func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
 	one := b.startedBy(ana, "k")
 	forged := b.pending(one)
 	b.forge(forged, func(r map[string]any) { r["args"] = map[string]any{"amount": 1} })
-	got := b.do("POST /v1/approvals/"+forged+"/decision", `{"action": "approve"}`, web.AsHeader, bo)
-	require.Equal(t, http.StatusConflict, got.status, got.body)
+	b.ask("POST /v1/approvals/"+forged+"/decision", `{"action": "approve"}`, http.StatusConflict, web.AsHeader, bo)
 
 	again := b.pending(b.waitUntilParked(one.ID))
 	require.NotEqual(t, forged, again)
@@ -361,8 +360,7 @@ func TestWhoStartsARunAgainIsARequester(t *testing.T) {
 	decide := func(who string, status int) {
 		t.Helper()
 		line := real("POST /v1/approvals/{id}/decision", b.startedBy(ana, "k"))
-		got := b.do(line, `{"action": "approve"}`, web.AsHeader, who)
-		require.Equal(t, status, got.status, got.body)
+		b.ask(line, `{"action": "approve"}`, status, web.AsHeader, who)
 	}
 	decide(ana, http.StatusForbidden)
 	b.startedBy(di, "k")
@@ -393,8 +391,7 @@ func TestA8WhatWasEditedIsApprovedAsSeen(t *testing.T) {
 			}
 			a := must(b.client.Approval(t.Context(), run.Waiting[0].Approval))
 			require.Equal(t, approval.Pending, a.Status)
-			got := b.do(decide, strings.Replace(last, "DIGEST", a.Digest, 1), web.AsHeader, bo)
-			require.Equal(t, http.StatusOK, got.status, got.body)
+			got := b.ask(decide, strings.Replace(last, "DIGEST", a.Digest, 1), http.StatusOK, web.AsHeader, bo)
 			require.NoError(t, json.Unmarshal([]byte(got.body), &a))
 			require.NotEqual(t, approval.Pending, a.Status)
 			again := b.do(decide, `{"action":"`+name+`"}`, web.AsHeader, bo)

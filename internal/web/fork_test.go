@@ -19,8 +19,7 @@ import (
 func TestFork(t *testing.T) {
 	b, parent := newWaiting(t)
 	theirs := parent.Waiting[0].Approval
-	got := b.do("POST /v1/runs/"+parent.ID+"/fork", `{"at":2}`, "Idempotency-Key", "f")
-	require.Equal(t, http.StatusAccepted, got.status, got.body)
+	got := b.ask("POST /v1/runs/"+parent.ID+"/fork", `{"at":2}`, http.StatusAccepted, "Idempotency-Key", "f")
 	id := agent.RunID("default", "payer", "f")
 	self := "/v1/runs/" + id
 	require.Equal(t, self, got.header.Get("Location"))
@@ -127,8 +126,7 @@ func TestUndoOfAnUndo(t *testing.T) {
 	got := b.do("POST /v1/runs/"+u.ID+"/fork", `{"at":0}`)
 	require.Equal(t, http.StatusConflict, got.status, "a branch would take it back a second time: %s", got.body)
 	b.decided(waits, approval.Approve)
-	got = b.do("POST /v1/runs/"+u.ID+"/calls/c1/undo", "")
-	require.Equal(t, http.StatusConflict, got.status)
+	got = b.ask("POST /v1/runs/"+u.ID+"/calls/c1/undo", "", http.StatusConflict)
 	require.Contains(t, got.body, `"type":"not-undoable"`)
 	redo := must(b.client.Undo(t.Context(), u.ID, u.Call))
 	require.Equal(t, run.RunWaiting, b.waitUntilParked(redo.ID).Status)
@@ -142,7 +140,6 @@ func TestUndoOfAnUndo(t *testing.T) {
 // is. A start that was accepted before is accepted again.
 func TestTooManyRuns(t *testing.T) {
 	b := newBench(t, pay)
-	d := readDocument(t)
 	done, waits := b.finished("done"), b.start("waits")
 	b.backend.Starter = &runtime.Starter{Ports: b.Ports, MaxRunning: 1}
 	b.serve()
@@ -152,12 +149,12 @@ func TestTooManyRuns(t *testing.T) {
 		Tenant: local.Tenant, Agent: b.agent(), Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "pay 5"}}},
 	}, id, runtime.ExecutionName(id, 0))
 	require.NoError(t, err)
-	for _, c := range []struct{ op, line, body string }{
-		{"POST /v1/runs", "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k2"}`},
-		{"POST /v1/runs", "POST /v1/runs", `{"agent":"payer","message":"more","continues":"` + done.ID + `"}`},
-		{"POST /v1/runs/{id}/fork", "POST /v1/runs/" + waits.ID + "/fork", `{"at":0}`},
+	for _, c := range [][2]string{
+		{"POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k2"}`},
+		{"POST /v1/runs", `{"agent":"payer","message":"more","continues":"` + done.ID + `"}`},
+		{"POST /v1/runs/" + waits.ID + "/fork", `{"at":0}`},
 	} {
-		got := d.ask(t, b, c.op, c.line, c.body, http.StatusTooManyRequests)
+		got := b.ask(c[0], c[1], http.StatusTooManyRequests)
 		require.Equal(t, "30", got.header.Get("Retry-After"))
 		require.Contains(t, got.body, `"type":"too-many-runs"`)
 		require.Contains(t, got.body, "as many running runs as it may have")

@@ -29,8 +29,7 @@ func TestForgedCursors(t *testing.T) {
 	b.backend.Local = false
 	b.serve()
 	foreign := base64.RawURLEncoding.EncodeToString([]byte("x\x00T#globex#RUN#r\x00HEAD"))
-	got := b.do("GET /v1/runs?cursor="+foreign, "")
-	require.Equal(t, 200, got.status)
+	got := b.ask("GET /v1/runs?cursor="+foreign, "", 200)
 	require.NotContains(t, got.body, "globex")
 }
 
@@ -201,7 +200,6 @@ func TestEveryRouteRefuses(t *testing.T) {
 	refused := func(op, line string, status int, kind web.ProblemType, headers ...string) (http.Header, web.Problem) {
 		t.Helper()
 		got := b.do(line, d.example(op), headers...)
-		d.check(t, op, got)
 		return got.header, problemIn(t, got, status, kind)
 	}
 	hasCaller := func(op string) bool { return !strings.Contains(op, "{token}") }
