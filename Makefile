@@ -78,7 +78,7 @@ sweep: ## every fault at every I/O point of the corpus, with people and others a
 
 .PHONY: long
 long: deps ## long runs, large conversations, ten thousand runs and requests, every state of small runs; `make test` runs less
-	COUNTERSIGN_LONG=1 $(GO) test ./internal/long -count=1 -v -timeout 60m
+	COUNTERSIGN_LONG=1 $(GO) test ./internal/proof -count=1 -v -timeout 60m
 	COUNTERSIGN_LONG=1 $(GO) test ./internal/run -run TestWalk -count=1 -v -timeout 60m
 
 PROGRAMS ?= 2000

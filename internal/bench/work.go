@@ -15,12 +15,12 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/proof"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 // deltaBytes is the JSON of an iteration of the workload.
@@ -56,7 +56,7 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	}
 	l := &lab{table: fault.NewTable(db), bolt: db, dir: dir,
 		sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
-	tools, err := tool.NewSet(workload.Tools(nil)...)
+	tools, err := tool.NewSet(proof.Workload(nil)...)
 	if err != nil {
 		return nil, err
 	}
@@ -88,17 +88,17 @@ func (e *ended) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 }
 
 func (l *lab) start(ctx context.Context, n int) (run.AgentState, error) {
-	d, err := workload.Agent("bench", n)
+	d, err := proof.WorkAgent("bench", n)
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	return l.Starter.Start(ctx, workload.Start(d, ""))
+	return l.Starter.Start(ctx, proof.StartWork(d, ""))
 }
 
 // iterations is W(n), timed from the durable start to the committed end: n iterations, each of so many parallel calls,
 // and the final answer.
 func (b *bench) iterations(ctx context.Context, name string, n, width int) (m measurement, err error) {
-	l, err := b.open(workload.Model{N: n, Width: width, Tool: "work_read"})
+	l, err := b.open(proof.WorkModel{N: n, Width: width, Tool: "work_read"})
 	if err != nil {
 		return m, err
 	}
@@ -155,7 +155,7 @@ func (b *bench) floor(ctx context.Context, n int) (took time.Duration, err error
 
 // wait is W_wait: from the decision on a parked run to its end, warm.
 func (b *bench) wait(ctx context.Context) (m measurement, err error) {
-	l, err := b.open(workload.Model{N: 1, Width: 1, Tool: "work_pay"})
+	l, err := b.open(proof.WorkModel{N: 1, Width: 1, Tool: "work_pay"})
 	if err != nil {
 		return m, err
 	}

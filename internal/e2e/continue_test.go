@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/standins"
 )
 
-// A run whose execution is almost a year old goes on in another, which the state machine starts itself. internal/long
+// A run whose execution is almost a year old goes on in another, which the state machine starts itself. internal/proof
 // shows that a long run does so before the history is full. The process of functions/step keeps its connections: it
 // opens far fewer than it makes inferences.
 func TestOldRunContinuesInANewExecution(t *testing.T) {

@@ -26,11 +26,11 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/proof"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 var update = flag.Bool("update", false, "write docs/costs.md and testdata/roles.txt again")
@@ -188,7 +188,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	c := clock.System()
 	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: local.NewExecutions(store.NewMemory()), invocations: map[string]int{}}
 	l.table = fault.NewTable(l.index)
-	tools, err := tool.NewSet(workload.Tools(nil)...)
+	tools, err := tool.NewSet(proof.Workload(nil)...)
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
@@ -223,10 +223,10 @@ func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 	}
 	defer func() { counted[key] = row }()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, workload.Model{N: n, Tool: toolName}, warm)
-		d, err := workload.Agent("costs", n)
+		l := newLab(t, proof.WorkModel{N: n, Tool: toolName}, warm)
+		d, err := proof.WorkAgent("costs", n)
 		require.NoError(t, err)
-		s, err := l.Starter.Start(t.Context(), workload.Start(d, "k"))
+		s, err := l.Starter.Start(t.Context(), proof.StartWork(d, "k"))
 		require.NoError(t, err)
 		reader := store.NewJournal(l.index, 0) // not counted
 		var state run.AgentState

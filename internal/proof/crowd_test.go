@@ -1,4 +1,4 @@
-package long
+package proof
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 // each does f for 0 to n-1, by so many workers at once.
@@ -50,7 +49,7 @@ func each(t *testing.T, workers, n int, f func(i int) error) {
 func parkAll(t *testing.T, l *lab, n int) {
 	t.Helper()
 	each(t, 32, n, func(i int) error {
-		_, err := l.Starter.Start(t.Context(), workload.Start(l.def, fmt.Sprint("crowd-", i)))
+		_, err := l.Starter.Start(t.Context(), StartWork(l.def, fmt.Sprint("crowd-", i)))
 		return err
 	})
 	l.ended.until(t, func() bool { return len(l.ended.parked) >= n })
@@ -155,7 +154,7 @@ func (l *lab) sweep(t *testing.T) (runtime.Report, fault.Counts) {
 // decided is what happens.
 func TestApprovalStorm(t *testing.T) {
 	n, people := sized(120, 10_000), sized(20, 50)
-	l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: 1, Tool: "work_pay"}})
+	l := newLab(t, setup{table: stores["memory"](t), model: WorkModel{N: 1, Tool: "work_pay"}})
 	parkAll(t, l, n)
 	ids := pending(t, l, 37)
 	require.Len(t, ids, n, "the list is complete")

@@ -1,4 +1,4 @@
-package long
+package proof
 
 import (
 	"encoding/json"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 const megabyte = 1 << 20
@@ -76,7 +75,7 @@ func TestLargeOutputs(t *testing.T) {
 			a := &asked{}
 			content := strings.Repeat("All work and no play. ", c.size/22+1)[:c.size]
 			l := newLab(t, setup{
-				table: stores["memory"](t), model: workload.Model{N: c.n, Tool: "work_read", Seen: a.see}, define: c.define,
+				table: stores["memory"](t), model: WorkModel{N: c.n, Tool: "work_read", Seen: a.see}, define: c.define,
 				result: func(c tool.Call) string { return c.Key + content },
 			})
 			runID := l.start(t, "large").Run

@@ -1,4 +1,4 @@
-package long
+package proof
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 // operator decides whatever is asked, one request after the other, as soon as a run has stored its token.
@@ -71,7 +70,7 @@ func TestHistoriesOfApprovals(t *testing.T) {
 				onlyWhole(t)
 			}
 			o := &operator{action: action, wake: make(chan struct{}, 1)}
-			l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: n, Tool: "work_pay"}, define: small, warm: 8, sink: o})
+			l := newLab(t, setup{table: stores["memory"](t), model: WorkModel{N: n, Tool: "work_pay"}, define: small, warm: 8, sink: o})
 			ctx, cancel := context.WithCancel(t.Context())
 			worked := make(chan error, 1)
 			go func() { worked <- o.work(ctx, l) }()

@@ -1,4 +1,4 @@
-package long
+package proof
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 // iteration is what one iteration asked of the table, and what the run was after it.
@@ -89,7 +88,7 @@ func TestAgeOfARun(t *testing.T) {
 			if c.window == "endless" {
 				define = endless
 			}
-			l := newLab(t, setup{table: stores[c.store](t), model: workload.Model{N: n, Tool: "work_read"}, define: define, warm: c.warm, sink: m})
+			l := newLab(t, setup{table: stores[c.store](t), model: WorkModel{N: n, Tool: "work_read"}, define: define, warm: c.warm, sink: m})
 			m.lab = l
 			runID := l.start(t, "age").Run
 			require.Equal(t, run.ReasonNaturalEnd, l.untilOver(t, runID).Reason)

@@ -1,11 +1,10 @@
-// Package long holds the product to what it promises of long runs, large conversations and crowds of them
-// (docs/reliability.md): what a step costs is bounded by the context window and never by the age of the run; a run
-// hands over to execution after execution, each once; a parked run costs little; and of ten thousand requests, decided
-// by fifty people at once, each is decided once.
+package proof
+
+// These tests are of long runs, large conversations and crowds of them (docs/reliability.md): what a step costs is
+// bounded by the context window and never by the age of the run; a run hands over to execution after execution, each
+// once; a parked run costs little; and of ten thousand requests, decided by fifty people at once, each is decided once.
 //
-// It has tests alone, and they assert counts, never times. `go test` runs each of them small; `make long` runs them
-// whole (COUNTERSIGN_LONG=1).
-package long
+// They assert counts, never times. `go test` runs each of them small; `make long` runs them whole (COUNTERSIGN_LONG=1).
 
 import (
 	"context"
@@ -31,7 +30,6 @@ import (
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
@@ -100,15 +98,15 @@ func newLab(t *testing.T, s setup) *lab {
 	l.items.tally = l.ended
 	l.table = fault.NewTable(l.items)
 	l.blobs = store.NewMemoryBlobs()
-	set, err := tool.NewSet(workload.Tools(func(c tool.Call) string {
+	set, err := tool.NewSet(Workload(func(c tool.Call) string {
 		l.ended.enter(c.Key)
 		if s.result == nil {
-			return workload.Result
+			return ToolResult
 		}
 		return s.result(c)
 	})...)
 	require.NoError(t, err)
-	l.def, err = workload.Agent("long", 1_000_000)
+	l.def, err = WorkAgent("long", 1_000_000)
 	require.NoError(t, err)
 	l.def.Guards = agent.Guards{}
 	if s.define != nil {
@@ -130,7 +128,7 @@ func newLab(t *testing.T, s setup) *lab {
 
 func (l *lab) start(t *testing.T, key string) run.AgentState {
 	t.Helper()
-	s, err := l.Starter.Start(t.Context(), workload.Start(l.def, key))
+	s, err := l.Starter.Start(t.Context(), StartWork(l.def, key))
 	require.NoError(t, err)
 	return s
 }

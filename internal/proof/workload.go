@@ -1,6 +1,7 @@
-// Package workload is the work of docs/performance.md, for what measures and counts: an agent whose model replies at
-// once with calls of 200 bytes of arguments, and whose tools return 2,048 bytes at once.
-package workload
+// Package proof holds the product to what docs/reliability.md promises of many runs and long ones. Outside its tests it
+// has the work of docs/performance.md, for what measures and counts: an agent whose model replies at once with calls of
+// 200 bytes of arguments, and whose tools return 2,048 bytes at once.
+package proof
 
 import (
 	"context"
@@ -17,36 +18,38 @@ import (
 
 const argsBytes = 200
 
-// Result is what a tool returns.
-var Result = strings.Repeat("r", 2048)
+// ToolResult is what a tool returns.
+var ToolResult = strings.Repeat("r", 2048)
 
-// work is a tool that returns at once.
-type work struct {
+// workTool is a tool that returns at once.
+type workTool struct {
 	name   string
 	effect run.Effect
 	result func(c tool.Call) string
 }
 
-func (w work) Spec() agent.ToolSpec {
+func (w workTool) Spec() agent.ToolSpec {
 	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.",
 		Schema: json.RawMessage(`{"type":"object"}`)}
 }
 
-func (w work) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (w workTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if w.result == nil {
-		return agent.ToolResultData{Content: Result}, nil
+		return agent.ToolResultData{Content: ToolResult}, nil
 	}
 	return agent.ToolResultData{Content: w.result(c)}, nil
 }
 
-// Tools returns work.read, which is called without asking, and work.pay, which is not. result is what a call of them
+// Workload returns work.read, which is called without asking, and work.pay, which is not. result is what a call of them
 // returns; nil = Result.
-func Tools(result func(c tool.Call) string) []tool.Tool {
-	return []tool.Tool{work{"work.read", run.EffectRead, result}, work{"work.pay", run.EffectNonIdempotent, result}}
+func Workload(result func(c tool.Call) string) []tool.Tool {
+	return []tool.Tool{
+		workTool{"work.read", run.EffectRead, result}, workTool{"work.pay", run.EffectNonIdempotent, result},
+	}
 }
 
-// Model asks for N iterations of calls, each with arguments of its own, and then ends the run.
-type Model struct {
+// WorkModel asks for N iterations of calls, each with arguments of its own, and then ends the run.
+type WorkModel struct {
 	N     int
 	Tool  string              // as models name it
 	Width int                 // calls of an iteration; 0 = one
@@ -54,7 +57,7 @@ type Model struct {
 }
 
 // Generate implements runtime.Model.
-func (m Model) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+func (m WorkModel) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	if m.Seen != nil {
 		m.Seen(r)
 	}
@@ -74,8 +77,8 @@ func (m Model) Generate(_ context.Context, r agent.Request) (agent.Reply, error)
 	return reply, nil
 }
 
-// Agent returns an agent for n iterations.
-func Agent(name string, n int) (*agent.Definition, error) {
+// WorkAgent returns an agent for n iterations.
+func WorkAgent(name string, n int) (*agent.Definition, error) {
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	if err != nil {
 		return nil, err
@@ -83,14 +86,14 @@ func Agent(name string, n int) (*agent.Definition, error) {
 	d.Name, d.System = name, "You work."
 	d.Model.Provider, d.Model.ID = "demo", "instant"
 	d.Limits.Interactions = n + 10
-	for _, t := range Tools(nil) {
+	for _, t := range Workload(nil) {
 		d.Tools = append(d.Tools, t.Spec())
 	}
 	return &d, d.Check()
 }
 
-// Start starts a run of the agent.
-func Start(d *agent.Definition, key string) runtime.Start {
+// StartWork starts a run of the agent.
+func StartWork(d *agent.Definition, key string) runtime.Start {
 	message := []run.UserBlock{{Block: run.Text{Text: "Work."}}}
 	return runtime.Start{Tenant: local.Tenant, Agent: d, Key: key, Message: message}
 }

@@ -1,4 +1,4 @@
-package long
+package proof
 
 import (
 	"context"
@@ -11,14 +11,13 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/workload"
 )
 
 // TestReadingAnOldRun: what people ask of a run of many iterations, by a process that has not seen it before. Lists and events are read by pages,
 // however old the run is; what needs its state folds it whole, once for a process that keeps it.
 func TestReadingAnOldRun(t *testing.T) {
 	n := sized(400, 10_000)
-	l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: n, Tool: "work_read"}, define: small, warm: 1})
+	l := newLab(t, setup{table: stores["memory"](t), model: WorkModel{N: n, Tool: "work_read"}, define: small, warm: 1})
 	run := l.start(t, "old").Run
 	s := l.untilOver(t, run)
 	for _, c := range []struct {
