@@ -57,7 +57,7 @@ local: deps ## what functions need of AWS, for sam local invoke: DynamoDB Local 
 .PHONY: race
 race: deps ## the tests under the race detector, and many more histories of what people and runs do at once
 	$(GO) test -race ./...
-	COUNTERSIGN_LINEAR=200 $(GO) test -race -count=1 -timeout 20m ./internal/linear
+	COUNTERSIGN_LINEAR=200 $(GO) test -race -count=1 -timeout 20m ./internal/proof
 
 .PHONY: kills
 kills: deps ## kill -9 of the local engine at every point of every story, and of every bootstrap at every write and request of the table

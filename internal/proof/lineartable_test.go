@@ -1,4 +1,4 @@
-package linear
+package proof
 
 import (
 	"context"
@@ -19,8 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/dynamo"
 )
-
-func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
 
 // tables are those that a run may be kept in. Each history has one of its own; of DynamoDB Local, a partition.
 var tables = []struct {
