@@ -12,9 +12,9 @@ import (
 )
 
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
-// line send their decisions through authorize. CanDecide, CanApprove and Awaits say what they offer a person, and who is
-// notified of a request. policy.ApplyEarlyDecisions authorizes decisions that were made before their call
-// asked. The claim checks the policy again (A22).
+// line send their decisions through authorize. CanDecide, CanApprove and Awaits say what they offer a person, and who
+// is notified of a request. policy.ApplyEarlyDecisions authorizes decisions that were made before their call asked.
+// The claim checks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
 // escalation they include the escalation's people, whether or not a process has recorded it. Of KindTools, see

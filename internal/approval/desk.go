@@ -206,9 +206,9 @@ func (t *attempt) read(ctx context.Context) (err error) {
 }
 
 // findRequest returns the request that a decision is on. One that reports an outcome names it, its call, or both. Of a
-// call alone it is the request that was answered under the same key, else the newest one if the call has no earlier one.
-// A repeated answer about an earlier attempt is never taken for a later attempt: if there were several requests, it is a
-// *StaleError. A call that waits for no outcome is ErrNothing.
+// call alone it is the request that was answered under the same key, else the newest one if the call has no earlier
+// one. A repeated answer about an earlier attempt is never taken for a later attempt: if there were several requests,
+// it is a *StaleError. A call that waits for no outcome is ErrNothing.
 func (t *attempt) findRequest(ctx context.Context) (Approval, error) {
 	asks := func(a Approval) bool { return a.Kind == KindOutcome && a.Run == t.Run && a.Call() == t.Call }
 	if t.ID != "" || t.Call == "" {

@@ -122,8 +122,8 @@ func (t *attempt) permitted() []Permission {
 }
 
 // checkGrant validates the bounds that the decision sets for one permission. It refuses those that go beyond the
-// policy's, or have expired already, and a pattern over a secret in the request's arguments, because patterns are stored
-// and shown unmasked.
+// policy's, or have expired already, and a pattern over a secret in the request's arguments, because patterns are
+// stored and shown unmasked.
 func (t *attempt) checkGrant(p Permission) error {
 	b := t.Grant
 	if b == nil {

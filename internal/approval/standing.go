@@ -103,8 +103,8 @@ type tracedGrant struct {
 }
 
 // grantOps returns the writes of the standing grants that the decision gives, and of their record with the run. They
-// join the decision's transaction. There are none if the policy's grants end with the run. It fails if the agent has too
-// many patterns for a tool.
+// join the decision's transaction. There are none if the policy's grants end with the run. It fails if the agent has
+// too many patterns for a tool.
 func (t *attempt) grantOps(ctx context.Context) (ops []store.Op, err error) {
 	record := t.grants
 	record.ApprovedBy, record.Note = t.fact.ApprovedBy, t.Note

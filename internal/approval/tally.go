@@ -110,8 +110,8 @@ func (t *attempt) hasOtherBounds() bool {
 }
 
 // findRepeated reports whether nothing is left to decide of what the decision decides, and whether it is on record
-// already. It may repeat any of several people's approvals of a decided request, and those of its own person of one that
-// waits.
+// already. It may repeat any of several people's approvals of a decided request, and those of its own person of one
+// that waits.
 func (t *attempt) findRepeated() (ended, same bool) {
 	a, n := t.request, t.record
 	isShown := t.Digest == "" || t.Digest == a.Digest
@@ -289,8 +289,8 @@ func (t *attempt) tallyApproval(ctx context.Context) error {
 	return nil
 }
 
-// tallyAnswer counts an answer to a question of the call's tool. It needs the quorum of an approval of the call, and all
-// of its people must give the same answer. The newest answer of each person counts.
+// tallyAnswer counts an answer to a question of the call's tool. It needs the quorum of an approval of the call, and
+// all of its people must give the same answer. The newest answer of each person counts.
 func (t *attempt) tallyAnswer(ctx context.Context) error {
 	if err := t.loadCall(ctx); err != nil {
 		return err

@@ -1,8 +1,8 @@
 package people
 
-// This file and those named document… turn a request into one Document: in one sentence what would happen, the complete
-// arguments, what they depend on, warnings, who decides until when, and last what the model said, marked as untrusted
-// (approvals.md, B1 to B4). Every odd character is escaped and every secret masked.
+// This file and those named document… turn a request into one Document: in one sentence what would happen, the
+// complete arguments, what they depend on, warnings, who decides until when, and last what the model said, marked as
+// untrusted (approvals.md, B1 to B4). Every odd character is escaped and every secret masked.
 
 import (
 	"fmt"

@@ -199,8 +199,8 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 // Import makes the people of the tenants that a document names, and the workspaces of these, those of the document.
 // What is not in it any more is removed; tenants that it does not name keep theirs. A hundred changes are one write,
 // beginning with Slack ids that change hands, so that none is two people's meanwhile. It counts the items it wrote and
-// removed; a document that is imported again writes none. Its error is a *ReadError where the document is wrong: nothing
-// is written then. After any other error the counts mean nothing, and the same import may be repeated.
+// removed; a document that is imported again writes none. Its error is a *ReadError where the document is wrong:
+// nothing is written then. After any other error the counts mean nothing, and the same import may be repeated.
 func Import(ctx context.Context, t store.Table, data []byte) (written, removed int, err error) {
 	book, err := Read(data)
 	if err != nil {

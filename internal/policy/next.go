@@ -95,8 +95,8 @@ func owesReply(s *run.AgentState) bool {
 	return s.Plan.Active() || s.Unseen-own > s.Plan.Answered || s.NeedsMessages || s.Correction.IsPending() || !began
 }
 
-// isBuiltOnly reports whether the run has its builder's messages, some of which may count as seen, and no reply since it
-// began or continued another one.
+// isBuiltOnly reports whether the run has its builder's messages, some of which may count as seen, and no reply since
+// it began or continued another one.
 func isBuiltOnly(s *run.AgentState) bool { return s.Built && s.Inferences == 0 && s.System == "" }
 
 // mustDelayEnd reports whether another reply of the model would now end the run, or sum it up. While calls are open

@@ -1,8 +1,8 @@
 package tool
 
-// This file and those named egress… make HTTP clients for requests whose targets are not the deployment's own: those of
-// tools that agent files describe, and of servers that they name. What such a client may reach is said when it is made,
-// and is checked when a URL is taken, at every redirect, and of every address right before it is dialled (OWASP,
+// This file and those named egress… make HTTP clients for requests whose targets are not the deployment's own: those
+// of tools that agent files describe, and of servers that they name. What such a client may reach is said when it is
+// made, and is checked when a URL is taken, at every redirect, and of every address right before it is dialled (OWASP,
 // Server-Side Request Forgery Prevention).
 //
 // Its rules:
