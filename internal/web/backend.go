@@ -24,7 +24,7 @@ type Backend struct {
 	Inputs    *runtime.Inputs
 	Canceller *runtime.Canceller
 	Deleter   *runtime.Deleter
-	Desk      APIDesk
+	Desk      Desk
 	Journal   Journal
 	Table     store.Table // of approvals and standing grants
 	Feed      Watcher
@@ -69,13 +69,14 @@ type Agents interface {
 	Agents() []string
 }
 
-// APIDesk records decisions and remarks, and revokes standing grants; *approval.Desk implements it and documents the
-// errors.
-type APIDesk interface {
+// Desk records decisions, remarks and who looked at secrets, and revokes standing grants; *approval.Desk implements it
+// and documents the errors.
+type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (approval.DecisionStep, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	AddRemark(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
+	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 
 // Journal reads runs; *store.Journal implements it and documents the errors.

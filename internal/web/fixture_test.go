@@ -218,7 +218,7 @@ func (w *harness) reading(change func(*approval.Approval)) {
 
 // fakeDesk notes what it is asked, and hands it to the desk unless a test says what comes of it.
 type fakeDesk struct {
-	web.PageDesk
+	web.Desk
 	asked  []approval.DecisionInput
 	says   func() error // of a decision; nil = the desk does
 	record error        // of an unmasking; nil = the desk does
@@ -229,7 +229,7 @@ func (f *fakeDesk) Decide(ctx context.Context, r approval.DecisionInput) (approv
 	if f.says != nil {
 		return approval.Approval{}, f.says()
 	}
-	return f.PageDesk.Decide(ctx, r)
+	return f.Desk.Decide(ctx, r)
 }
 
 func (f *fakeDesk) RecordUnmasking(
@@ -238,12 +238,12 @@ func (f *fakeDesk) RecordUnmasking(
 	if f.record != nil {
 		return f.record
 	}
-	return f.PageDesk.RecordUnmasking(ctx, tenant, id, by, via)
+	return f.Desk.RecordUnmasking(ctx, tenant, id, by, via)
 }
 
 // deskOf has the pages decide by a fake.
 func (w *harness) deskOf(f *fakeDesk) *fakeDesk {
-	f.PageDesk = w.m.Desk
+	f.Desk = w.m.Desk
 	w.pages.Desk = f
 	return f
 }

@@ -32,7 +32,7 @@ type Input struct {
 }
 
 // Decision resumes or cancels a call that waits for approval or input, or a blocked tool. Like every decision it goes
-// through the APIDesk, which applies it once. If the agent has `early: keep`, a decision on a call that is not
+// through the Desk, which applies it once. If the agent has `early: keep`, a decision on a call that is not
 // suspended yet is kept.
 type Decision struct {
 	Target string `json:"target"` // id of the call, of the approval, or of the pending call

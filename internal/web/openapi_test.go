@@ -114,7 +114,7 @@ func (b brokenJournal) Load(context.Context, string, string) (store.Loaded, erro
 
 // brokenDesk revokes nothing.
 type brokenDesk struct {
-	web.APIDesk
+	web.Desk
 	err error
 }
 

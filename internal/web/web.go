@@ -25,12 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// PageDesk records decisions; *approval.Desk implements it.
-type PageDesk interface {
-	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
-}
-
 // Codes sends the codes that approvals on a page behind a link may take; *people.Notifier implements it.
 type Codes interface {
 	// SecondChannel returns the name of a channel that reaches the person, other than first; "" = there is none.
@@ -45,7 +39,7 @@ type Remark = approval.RemarkInput
 type Pages struct {
 	Links  *approval.Links
 	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
-	Desk   PageDesk
+	Desk   Desk
 	People people.Directory
 	// View returns what people are shown of a request besides what is stored with it; see people.Viewer.
 	View  func(ctx context.Context, a approval.Approval) (people.DocumentView, error)
