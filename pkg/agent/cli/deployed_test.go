@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,10 +31,11 @@ func setAWS(t *testing.T, more map[string]string) {
 	}
 }
 
-// startTables starts a DynamoDB without items. It gives what it was asked: operation and request.
+// startTables starts a DynamoDB that has the items that are put. It gives what it was asked: operation and request.
 func startTables(t *testing.T) *[][2]string {
 	t.Helper()
 	asked := &[][2]string{} // commands send one request at a time
+	stored := map[string][]json.RawMessage{}
 	tables := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -41,11 +44,22 @@ func startTables(t *testing.T) *[][2]string {
 		_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 		*asked = append(*asked, [2]string{operation, string(body)})
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-		answer := "{}"
-		if operation == "Query" {
-			answer = `{"Items":[],"Count":0,"ScannedCount":0}`
+		var in struct {
+			Item                      json.RawMessage
+			ExpressionAttributeValues map[string]struct{ S string }
 		}
-		_, _ = io.WriteString(w, answer)
+		var key struct{ PK struct{ S string } }
+		if err := errors.Join(json.Unmarshal(body, &in), json.Unmarshal([]byte(cmp.Or(string(in.Item), "{}")), &key)); err != nil {
+			t.Error(err)
+		}
+		stored[key.PK.S] = append(stored[key.PK.S], in.Item)
+		found := []json.RawMessage{}
+		for _, v := range in.ExpressionAttributeValues {
+			found = append(found, stored[v.S]...)
+		}
+		if err := json.NewEncoder(w).Encode(map[string]any{"Items": found, "Count": len(found)}); err != nil {
+			t.Error(err)
+		}
 	}))
 	t.Cleanup(tables.Close)
 	setAWS(t, map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": tables.URL})
