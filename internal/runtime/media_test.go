@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/model/modelretry"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -193,6 +194,11 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 
 		request.Message = names(known)
 		w.follow(st.Start(w.ctx, request))
+		request.Continues, request.Key = w.run, "another"
+		require.ErrorIs(t, errOf(st.Start(w.ctx, request)), policy.ErrNotFinished)
+		others, err := w.ports.Journal.HasOtherUsers(w.ctx, tenant, w.run, known)
+		require.NoError(t, err)
+		require.False(t, others, "or a run that never begins keeps the blob for ever")
 		before := len(w.entries())
 		require.ErrorIs(t, in.Send(w.ctx, tenant, w.run, "m1", "user:ana", names(rivals)), runtime.ErrUnknownBlob)
 		require.ErrorIs(t, in.Check(w.ctx, tenant, w.run, names(rivals)), runtime.ErrUnknownBlob)

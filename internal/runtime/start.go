@@ -141,9 +141,6 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	if err := st.checkRoom(ctx, r.Tenant, runID); err != nil {
 		return run.AgentState{}, err
 	}
-	if err := st.checkMedia(ctx, r.Tenant, runID, first.Messages); err != nil {
-		return run.AgentState{}, fmt.Errorf("start run: message: %w", err)
-	}
 	seed := run.AgentState{}
 	if r.Continues != "" {
 		past, err := st.continueRun(ctx, r.Continues, &first)
@@ -151,6 +148,9 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 			return run.AgentState{}, err
 		}
 		seed = run.Seed(past)
+	}
+	if err := st.checkMedia(ctx, r.Tenant, runID, first.Messages); err != nil {
+		return run.AgentState{}, fmt.Errorf("start run: message: %w", err)
 	}
 	if first.Definition, err = st.storeDefinition(ctx, r.Tenant, r.Agent); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
