@@ -65,7 +65,11 @@ func (b *testChannel) Send(ctx context.Context, m Message) (string, error) {
 	if err := b.deliver(); err != nil {
 		return "", err
 	}
-	b.w.sent = append(b.w.sent, message{m.To.ID, b.name, m.Occasion, b.w.clock.Now(), m.Link, m.Shown.Title.String(), m.Approval.Status})
+	shown := m.Shown.Title.String()
+	for _, s := range m.Document().Sections { // a remark
+		shown = s.Rows[0].Value.String()
+	}
+	b.w.sent = append(b.w.sent, message{m.To.ID, b.name, m.Occasion, b.w.clock.Now(), m.Link, shown, m.Approval.Status})
 	if b.name == "email" {
 		return "", nil
 	}

@@ -340,7 +340,7 @@ func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 	w.people.people[3].Slack, w.slack.failures = "U4", 10_000
 	w.store(newRequest(func(a *approval.Approval) {
 		for _, p := range w.people.people {
-			a.Thread = append(a.Thread, approval.Remark{By: p.ID, At: day, Text: "?"})
+			a.Thread = append(a.Thread, approval.Remark{By: p.ID, At: day, Text: "? " + p.ID})
 		}
 		a.Thread[3].Text = "!"
 	}))
@@ -355,10 +355,16 @@ func TestARemarkIsTriedAgainWhereItFailed(t *testing.T) {
 		w.notifyPeople()
 		w.clock.AdvanceTo(day.Add(at))
 	}
-	got := map[string]int{}
+	got, remarks := map[string]int{}, map[string]bool{}
+	for _, m := range w.sent {
+		if m.occasion == Question {
+			remarks[m.shown] = true
+		}
+	}
 	for _, line := range w.takeSent() {
 		got[line]++
 	}
+	require.Len(t, remarks, len(w.people.people)-1, "each message shows its own")
 	require.Equal(t, 1, got["ana email answer"])
 	require.Equal(t, 1, got["ben email answer"])
 	require.Equal(t, len(w.people.people)-1, got["dan email question"], "one for each remark but his own")

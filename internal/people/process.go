@@ -457,6 +457,9 @@ func (p *pass) buildMessage(ctx context.Context, r *leasedRequest, d delivery) (
 		return Message{}, r.showErr
 	}
 	m := Message{Occasion: d.occasion, Approval: r.approval, Shown: r.shown, To: d.to}
+	if d.remark > 0 { // perhaps others came since
+		m.Approval.Thread = m.Approval.Thread[:d.remark]
+	}
 	if d.updates != "" && p.Directory != nil {
 		who, found, err := p.Directory.Person(ctx, r.approval.Tenant, d.to.ID)
 		if err != nil {
