@@ -341,3 +341,20 @@ func TestAnswerWhilePeopleAreAskedAgain(t *testing.T) {
 		require.Equal(t, []string{"/c1"}, b.ids())
 	})
 }
+
+// An answer that comes while a model is told that nobody has answered counts for nothing, and the service is told so.
+func TestServiceAnswersWhileItsExpiryIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.services()
+		w.startWith(calls("weather c1"))
+		r := w.drive(0)
+		w.model.replies = append(w.model.replies, agent.Reply{Text: "Nobody knows."})
+		w.model.during = func(agent.Request) error {
+			require.ErrorIs(t, w.answer("rain"), runtime.ErrNotAwaited)
+			return nil
+		}
+		w.sleep(24 * time.Hour)
+		require.Equal(t, runtime.NextDone, w.step(r.Woken).Next)
+		require.Equal(t, run.WhyExpired, w.call("c1").Reason)
+	})
+}

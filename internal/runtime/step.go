@@ -171,10 +171,14 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 		return a.inv.route(NextTools), a.commit(ctx, d, a.def)
 	}
 	// Calls that the denial of a tool or an expiry has settled are committed before a model is called. Otherwise somebody
-	// could decide such a request while the model works, and the reply would be lost, since its entry closes the request.
+	// could decide such a request while the model works, and the reply would be lost, since its entry closes the request;
+	// or a service would be told that its answer counts.
 	if policy.Next(a.def, &d.State).Kind == policy.ActInfer {
 		closes, err := a.requestOps(ctx, d, a.def)
-		if err == nil && len(closes) > 0 {
+		if err == nil && (len(closes) > 0 || slices.ContainsFunc(d.Before.Waits(), func(c run.Call) bool {
+			_, ended := overtakenStatus(c, d.Entry.Events)
+			return ended
+		})) {
 			err = a.commitAlone(ctx, d, a.def)
 		}
 		if err != nil {
