@@ -290,6 +290,11 @@ func (s *simulation) forkRun(in startInput) error {
 		return fmt.Errorf("the run has no event %s to fork at", in.Fork)
 	}
 	s.forkAt = int64(at)
+	past, err := run.Fold(run.AgentState{}, entries[:at+1])
+	if err != nil {
+		return err
+	}
+	s.scriptedRun.forgetExecutions(&past)
 	return s.retry("fork", func(ctx context.Context) error {
 		_, err := s.machine.Starter.Fork(ctx, runtime.Fork{Tenant: tenant, Run: s.continues, At: s.forkAt, Key: in.Key})
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -163,7 +164,7 @@ func parseResult(raw json.RawMessage) (r result, key, text string) {
 // executionKey is the n-th execution of a call, as the journal counts them.
 type executionKey struct {
 	call string
-	n    int
+	n    int // negative: of the run that a fork began from, behind that point
 }
 
 type toolExecution struct {
@@ -264,6 +265,16 @@ func (sr *scriptedRun) reserveResult(name string, x executionKey) int {
 		}
 	}
 	return sr.resultIndex[x]
+}
+
+// forgetExecutions lets a fork carry out again what its run has carried out since, each time with a result of its own.
+func (sr *scriptedRun) forgetExecutions(past *run.AgentState) {
+	for x, at := range maps.Clone(sr.resultIndex) {
+		if c, _ := past.Call(x.call); x.n > c.Executions {
+			delete(sr.resultIndex, x)
+			sr.resultIndex[executionKey{x.call, -x.n}] = at
+		}
+	}
 }
 
 // executeTool executes a tool: people with this trigger act, the scripted time passes, and then the tool takes effect.
