@@ -140,7 +140,8 @@ func (m *models) resetScripts(next Invoker) Invoker {
 			defer m.mu.Unlock()
 			for _, a := range m.made {
 				if s, ok := a.(*script.Model); ok {
-					s.GiveUp(RunOf(payload))
+					id := RunOf(payload)
+					s.GiveUp(id, id)
 				}
 			}
 		}

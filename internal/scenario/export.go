@@ -204,6 +204,9 @@ func (x *exporter) encodePeople() (out []byte) {
 func (x *exporter) loadSecondRun(before *recording, entries []run.Entry, s run.RunStarted) (
 	run.AgentState, *startInput, error,
 ) {
+	for range before.failed - 1 { // the last line is that of all further attempts, and now replies follow it
+		before.replies = append(before.replies, before.replies[len(before.replies)-1])
+	}
 	if s.From.Kind == run.OriginContinues {
 		return run.Seed(before.state), x.newStartInput(s), nil
 	}

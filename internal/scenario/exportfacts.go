@@ -339,7 +339,7 @@ func (r *recording) recordEnd(s *run.AgentState, e run.Finished) {
 				}
 			}
 		}
-		r.replies = append(r.replies, script.Line{Error: class})
+		r.replies, r.failed = append(r.replies, script.Line{Error: class}), e.Requests
 	}
 	ended := slices.ContainsFunc(r.entry.Events, func(ev run.Event) bool { // a denial ended the run, no cancellation
 		_, decided := ev.(run.Decided)

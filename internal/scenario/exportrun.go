@@ -28,6 +28,7 @@ type recording struct {
 	asked    map[string]run.PermissionRequested
 	executed map[string]int
 	undoes   bool // the run undoes a call of the earlier run
+	failed   int  // requests of the reply that never came and ended the run
 	cutShort bool // the run was cancelled in the middle of something: what became of its calls is chance
 }
 

@@ -216,7 +216,7 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 				s.recordReturned(ctx)
 			}
 			if run := local.RunOf(payload); errors.Is(err, runtime.ErrModelBusy) {
-				s.scriptedRunOf(run).model.GiveUp(run)
+				s.scriptedRunOf(run).model.GiveUp(run, run)
 			}
 		}) {
 			return nil, fault.ErrExit
@@ -260,11 +260,19 @@ func (s *simulation) startRun(in startInput, continues string) error {
 // startThenRun starts the run of then.json, which continues the run that has ended, or forks it at the first event of a
 // type. The script continues where that run stopped.
 func (s *simulation) startThenRun() {
-	for r := range s.requests {
+	answered := int64(0)
+	for r, n := range s.requests {
 		s.earlierInferences = max(s.earlierInferences, r.inference)
+		if !r.forNotes && s.replied[n] {
+			answered = max(answered, r.inference)
+		}
 	}
 	then := *s.scenario.then
 	s.continues, s.run, s.forkAt = s.run, agent.RunID(tenant, s.scenario.agent.Name, then.Key), -1
+	if answered < s.earlierInferences { // its model failed
+		s.earlierInferences = answered
+		s.model.GiveUp(s.continues, s.run)
+	}
 	var err error
 	if then.Fork == "" {
 		err = s.startRun(then, s.continues)

@@ -116,13 +116,14 @@ func (m *Model) Attempt(r agent.Request) int {
 	return r.Attempt + m.before[reply{r.Run, r.Inference}]
 }
 
-// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is
-// answered from the line behind those that were used: else it would be busy for ever.
-func (m *Model) GiveUp(run string) {
+// GiveUp says that a run's newest reply was given up: its model was busy, or failed. The next request for it, of that
+// run or of one that goes on from it, is answered from the line behind those that were used: else it would fail for
+// ever.
+func (m *Model) GiveUp(run, next string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, ok := m.last[run]; ok {
-		m.before[r.reply] = r.attempt + 1
+		m.before[reply{next, r.inference}] = r.attempt + 1
 	}
 }
 
