@@ -129,6 +129,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 	start, seed := started, run.AgentState{}
 	var then *startInput
 	var before *recording
+	var people []byte
 	if from := started.From; from != nil {
 		earlier, first, err := x.load(from.Run)
 		if err != nil {
@@ -145,6 +146,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 			return nil, fmt.Errorf("it began from run %s, which has not ended, and a scenario begins its second run when the "+
 				"first has: decide what that run waits for, or cancel it, and export again", from.Run)
 		}
+		people = x.encodePeople() // the second run begins when the first has ended, even if people decided about both
 		if seed, then, err = x.loadSecondRun(before, earlier, started); err != nil {
 			return nil, err
 		}
@@ -167,7 +169,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 	for _, folder := range slices.Sorted(maps.Keys(x.agents)) {
 		files = append(files, x.agentFiles(folder)...)
 	}
-	people := x.encodePeople()
+	people = append(people, x.encodePeople()...)
 	want := main.outcome()
 	want.Children = x.children
 	files = append(files, txtar.File{Name: peopleFile, Data: people}, txtar.File{Name: wantFile, Data: encode(want)})
@@ -178,7 +180,8 @@ func (x *exporter) export(id string) ([]byte, error) {
 	return txtar.Format(&txtar.Archive{Comment: []byte(about), Files: files}), nil
 }
 
-// encodePeople returns people.jsonl: the lines in order, each after a wait as long as people took.
+// encodePeople returns the lines of people.jsonl since it was last called: in order, each after a wait as long as people
+// took.
 func (x *exporter) encodePeople() (out []byte) {
 	slices.SortStableFunc(x.lines, func(a, b recordedLine) int { return a.at.Compare(b.at) })
 	slices.SortFunc(x.parked, time.Time.Compare)
@@ -197,6 +200,7 @@ func (x *exporter) encodePeople() (out []byte) {
 		since = l.at
 		out = append(out, encode(l.lineForm)...)
 	}
+	x.lines, x.parked = nil, nil
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,6 +88,24 @@ system: You handle refunds.
 	parent := all[0].Events[0].(run.RunStarted).From.Run
 	_, err = Export(t.Context(), waiting{sim, parent}, sim.run, false, agentfile.Options{})
 	require.ErrorContains(t, err, "it began from run "+parent+", which has not ended, and a scenario begins its second run when the")
+	_, err = Export(t.Context(), later{sim, parent}, sim.run, false, agentfile.Options{})
+	require.NoError(t, err, "people decided about the fork first")
+}
+
+// later is what a store has if people took an hour longer for a run.
+type later struct {
+	*simulation
+	run string
+}
+
+func (l later) Entries(ctx context.Context, id string) ([]run.Entry, error) {
+	all, err := l.simulation.Entries(ctx, id)
+	for i := range all {
+		if id == l.run && all[i].Seq > 2 {
+			all[i].Time = all[i].Time.Add(time.Hour)
+		}
+	}
+	return all, err
 }
 
 // waiting is what a store has while a run waits.
