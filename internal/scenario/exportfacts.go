@@ -25,7 +25,8 @@ func (r *recording) recordReply(e run.Replied) {
 	for _, c := range e.Calls {
 		line.Calls = append(line.Calls, script.Call{ID: c.ID, Name: c.Name, Input: r.x.json(c.Input)})
 	}
-	if e.Stop != "stop" && e.Stop != "tool_calls" && (r.definition.CutText != agent.CutTextNotice || e.Text == "") {
+	marked := r.definition.CutText == agent.CutTextNotice && e.Text != "" && !e.Correction.Continues()
+	if e.Stop != "stop" && e.Stop != "tool_calls" && !marked {
 		line.Stop = e.Stop
 	}
 	line.Usage = scriptUsage(&e.Usage)
