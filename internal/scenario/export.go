@@ -35,7 +35,8 @@ type Recorded interface {
 // The scenario is played before it is returned. If a scenario cannot express the run, or plays it differently, the
 // error says why.
 func Export(ctx context.Context, from Recorded, id string, redact bool, known agentfile.Options) ([]byte, error) {
-	x := &exporter{ctx: ctx, from: from, agents: map[string]*recordedAgent{}, children: map[string][]outcome{}}
+	x := &exporter{ctx: ctx, from: from, agents: map[string]*recordedAgent{}, children: map[string][]outcome{},
+		recorded: map[string]*recording{}}
 	if redact {
 		kept := map[string]bool{"user": true, "group": true, "true": true, "false": true, "null": true,
 			// the tags of thinking and of calls as text
@@ -68,8 +69,9 @@ type exporter struct {
 
 	agents   map[string]*recordedAgent // by folder: "", agents/NAME/, or agents/NAME/CALL/ of further runs
 	lines    []recordedLine
-	children map[string][]outcome // by agent, in the order of the calls
-	parked   []time.Time          // when runs began to wait
+	recorded map[string]*recording // runs that carry out calls, by id
+	children map[string][]outcome  // by agent, in the order of the calls
+	parked   []time.Time           // when runs began to wait
 	problems []error
 }
 
@@ -157,6 +159,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 		return nil, err
 	}
 	files := []txtar.File{{Name: inputFile, Data: encode(x.newStartInput(start))}}
+	x.addChildren(main)
 	if before != nil {
 		for name, n := range before.executed {
 			main.executed[name] += n

@@ -97,11 +97,11 @@ func (x *exporter) recordRun(seed run.AgentState, entries []run.Entry, s run.Run
 	return r, r.recordChildren()
 }
 
-// recordChildren records the runs that carry out the run's calls.
+// recordChildren records the runs that carry out the run's calls. A run that goes on from another has its calls, too.
 func (r *recording) recordChildren() error {
 	x := r.x
 	for _, c := range r.state.Calls() {
-		if c.Child == "" {
+		if c.Child == "" || x.recorded[c.Child] != nil {
 			continue
 		}
 		entries, started, err := x.load(c.Child)
@@ -111,20 +111,30 @@ func (r *recording) recordChildren() error {
 		if err != nil {
 			return err
 		}
-		r.executed[c.Tool]++
 		folder := agentsFolder + started.Agent + "/"
 		if x.agents[folder] != nil {
 			folder += c.ID + "/"
 		}
-		at := len(x.children[started.Agent])
-		x.children[started.Agent] = append(x.children[started.Agent], outcome{})
-		child, err := x.recordRun(run.AgentState{}, entries, started, folder)
-		if err != nil {
+		if x.recorded[c.Child], err = x.recordRun(run.AgentState{}, entries, started, folder); err != nil {
 			return err
 		}
-		x.children[started.Agent][at] = child.outcome()
 	}
 	return nil
+}
+
+// addChildren adds the outcomes of the runs below a run.
+func (x *exporter) addChildren(r *recording) {
+	for _, c := range r.state.Calls() {
+		child := x.recorded[c.Child]
+		if child == nil {
+			continue
+		}
+		r.executed[c.Tool]++
+		at := len(x.children[child.name])
+		x.children[child.name] = append(x.children[child.name], outcome{})
+		x.addChildren(child)
+		x.children[child.name][at] = child.outcome()
+	}
 }
 
 func (r *recording) outcome() outcome {
