@@ -139,7 +139,8 @@ func (s *simulation) compareOutcome() (compared []Run) {
 			break
 		}
 	}
-	if err != nil {
+	all, missing := s.loadAllRuns()
+	if err = cmp.Or(err, missing); err != nil {
 		s.addFailure("run", err.Error(), "a run")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.children)) {
@@ -147,7 +148,12 @@ func (s *simulation) compareOutcome() (compared []Run) {
 			s.addFailure("children."+name, fmt.Sprintf("%d runs", got), fmt.Sprint(want))
 		}
 	}
-	for _, rec := range runs {
+	var checked []*scriptedRun
+	for _, rec := range all {
+		if slices.Contains(checked, rec.scripted) {
+			continue
+		}
+		checked = append(checked, rec.scripted)
 		for _, f := range rec.scripted.model.Failures() {
 			s.addFailure(fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), f.Got, f.Want)
 		}
@@ -165,12 +171,12 @@ func (s *simulation) compareOutcome() (compared []Run) {
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
 		d := s.scenario.delegates[name]
 		var unused []*Scenario
-		if _, ok := findRunOfAgent(runs, name); !ok {
+		if _, ok := findRunOfAgent(all, name); !ok {
 			unused = append(unused, d)
 		}
 		for _, call := range slices.Sorted(maps.Keys(d.calls)) {
 			own := d.calls[call]
-			if !slices.ContainsFunc(runs, func(rec recordedRun) bool { return rec.scripted.scenario == own }) {
+			if !slices.ContainsFunc(checked, func(sr *scriptedRun) bool { return sr.scenario == own }) {
 				unused = append(unused, own)
 			}
 		}
