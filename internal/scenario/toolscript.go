@@ -270,7 +270,11 @@ func (sr *scriptedRun) reserveResult(name string, x executionKey) int {
 // forgetExecutions lets a fork carry out again what its run has carried out since, each time with a result of its own.
 func (sr *scriptedRun) forgetExecutions(past *run.AgentState) {
 	for x, at := range maps.Clone(sr.resultIndex) {
-		if c, _ := past.Call(x.call); x.n > c.Executions {
+		c, _ := past.Call(x.call)
+		if c.Open() && !c.Entered() {
+			c.Executions = 0 // it starts again
+		}
+		if x.n > c.Executions {
 			delete(sr.resultIndex, x)
 			sr.resultIndex[executionKey{x.call, -x.n}] = at
 		}
