@@ -183,8 +183,8 @@ func (x *exporter) export(id string) ([]byte, error) {
 	return txtar.Format(&txtar.Archive{Comment: []byte(about), Files: files}), nil
 }
 
-// encodePeople returns the lines of people.jsonl since it was last called: in order, each after a wait as long as people
-// took.
+// encodePeople returns the lines of people.jsonl since it was last called: in order, each after a wait as long as
+// people took.
 func (x *exporter) encodePeople() (out []byte) {
 	slices.SortStableFunc(x.lines, func(a, b recordedLine) int { return a.at.Compare(b.at) })
 	slices.SortFunc(x.parked, time.Time.Compare)
