@@ -119,7 +119,7 @@ func (d *Deployment) deployedBackend(agents web.Agents, who Identity) web.Backen
 }
 
 // Admit refuses whoever was taken out of the directory of people, whatever token or session they still have. Its error
-// is an *web.Problem, except where the directory cannot be read.
+// is a *web.Problem, except where the directory cannot be read.
 func (d *Deployment) Admit(ctx context.Context, who web.Caller) error {
 	if d.People == nil {
 		return nil

@@ -457,7 +457,7 @@ func (p *pass) buildMessage(ctx context.Context, r *leasedRequest, d delivery) (
 		return Message{}, r.showErr
 	}
 	m := Message{Occasion: d.occasion, Approval: r.approval, Shown: r.shown, To: d.to}
-	if d.remark > 0 { // perhaps others came since
+	if d.remark > 0 { // later remarks have messages of their own
 		m.Approval.Thread = m.Approval.Thread[:d.remark]
 	}
 	if d.updates != "" && p.Directory != nil {
